@@ -24,7 +24,7 @@ from whet.core.config import Config
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.replay import Table, TableWorkload, read_table, shipped, simulate
-from whet.replay.charges import build_s
+from whet.replay.simulation import build_s
 from whet.search.quick import Quick
 
 SIZES = (10, 16, 24, 32, 48, 64, 100)

@@ -44,6 +44,15 @@ class Device:
     driver: str = ""
     limits: Limits = field(default_factory=Limits)
 
+    @classmethod
+    def of_name(cls, name: str) -> Device:
+        """One of which only the name is known, from a file of somebody else's."""
+        lowered = name.lower()
+        if any(word in lowered for word in ("nvidia", "geforce", "tesla", "quadro")):
+            return cls(name, "nvidia", architecture="")
+        amd = any(word in lowered for word in ("amd", "radeon", "instinct"))
+        return cls(name, "amd" if amd else "", architecture="")
+
     def to_json(self) -> dict[str, Any]:
         return {"v": 1, **asdict(self)}
 

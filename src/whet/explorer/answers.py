@@ -18,10 +18,8 @@ from whet.engine.accounts.account import Tuning, account
 from whet.explorer.columns import STATUSES, TrialColumns
 from whet.explorer.drawings import Convergence
 from whet.explorer.subject import AbsentError, NotThereError, Recorded, Subject, config_json
-from whet.replay.frontier import Frontier
-from whet.replay.pareto import Cloud, Draws, Paper
-from whet.replay.pareto_study import spread_cases, strategy_cloud
-from whet.replay.racing import racing_clouds
+from whet.replay.frontier import Frontier, spread_cases, strategy_cloud
+from whet.replay.pareto import Cloud, Draws, Paper, racing_clouds
 from whet.replay.simulation import UNLISTED, Course, replay_space, simulate
 from whet.search import STRATEGIES, make_strategy
 

@@ -7,10 +7,8 @@ keeps apart from whet's own timings. `registry.py` lists the readers, and finds 
 packages.
 """
 
-from whet.interop.files import FormatError, OutFile
+from whet.interop.files import FormatError, OutFile, ReadOptions
 from whet.interop.findings import Finding, Tried, keep
-from whet.interop.measured import MeasuredWorkload
-from whet.interop.reading import ReadOptions
 from whet.interop.registry import (
     READERS,
     FileReading,
@@ -20,7 +18,7 @@ from whet.interop.registry import (
     package_reader,
     package_writer,
 )
-from whet.interop.selecting import Selection, select
+from whet.interop.selecting import MeasuredWorkload, Selection, select
 
 __all__ = [
     "READERS",

@@ -91,3 +91,20 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise _RepeatedName(name[:60])
         data[name] = value
     return data
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """None where the file knows better; `names` are those of the parts of Triton's keys."""
+
+    kernel: str | None = None
+    device: str | None = None
+    names: tuple[str, ...] = ()
+
+
+def written_at(path: Path) -> float:
+    """When the file was last written: the nearest there is to when it was measured."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -55,7 +55,7 @@ class Finding:
         return Workload(
             kernel=self.kernel,
             fingerprint="",
-            device=Device(self.device, vendor_of(self.device), architecture=""),
+            device=Device.of_name(self.device),
             key=self.key,
             toolchain=FrozenMap({**self.toolchain, TIMER: self.source}),
         )
@@ -127,10 +127,3 @@ def _numbers(timing: Summary | None) -> list[float]:
 
 def _id(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
-
-
-def vendor_of(device: str) -> str:
-    lowered = device.lower()
-    if any(word in lowered for word in ("nvidia", "geforce", "tesla", "quadro")):
-        return "nvidia"
-    return "amd" if any(word in lowered for word in ("amd", "radeon", "instinct")) else ""

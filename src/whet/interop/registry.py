@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.core.plugins import Plugin, find_plugin
-from whet.interop import python_reading, sglang, triton_cache, vllm
-from whet.interop.files import OutFile
+from whet.interop import python_source, sglang, triton_cache, vllm
+from whet.interop.files import OutFile, ReadOptions
 from whet.interop.findings import Finding
-from whet.interop.measured import MeasuredWorkload
-from whet.interop.reading import ReadOptions
+from whet.interop.selecting import MeasuredWorkload
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ READERS: Mapping[str, Read] = {
     "vllm-fp8": _whole(vllm.read_fp8),
     "sglang-moe": _whole(sglang.read_moe),
     "triton": _whole(triton_cache.read),
-    "python": _whole(python_reading.read),
+    "python": _whole(python_source.read),
 }
 
 

@@ -22,9 +22,8 @@ from whet.core.errors import SpaceError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.interop.files import FormatError, read_object
+from whet.interop.files import FormatError, ReadOptions, read_object, written_at
 from whet.interop.findings import Finding, Tried, is_foreign
-from whet.interop.reading import ReadOptions, written_at
 
 Pick = tuple[Workload, Trial]
 

@@ -8,9 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from whet.core.errors import UsageError
 from whet.core.workload import Workload
-from whet.interop.files import OutFile
+from whet.interop.files import OutFile, ReadOptions
 from whet.interop.findings import Finding
-from whet.interop.reading import ReadOptions
 from whet.interop.serving import (
     Layout,
     Pick,

@@ -22,9 +22,8 @@ from whet.core.status import Status
 from whet.core.timing import Summary
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.interop.files import FormatError, read_object
+from whet.interop.files import FormatError, ReadOptions, read_object, written_at
 from whet.interop.findings import Finding, Tried, quickest
-from whet.interop.reading import ReadOptions, written_at
 
 SOURCE = "triton"
 ENDING = ".autotune.json"

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from whet.core.workload import Workload
-from whet.interop.files import OutFile
+from whet.interop.files import OutFile, ReadOptions
 from whet.interop.findings import Finding
-from whet.interop.reading import ReadOptions
 from whet.interop.serving import (
     Layout,
     Pick,

@@ -1,13 +1,11 @@
 """Recorded tables: what an exhaustive measurement found, for tuning without a device.
 
-`table.py` is what a table is, `files.py` how it is kept (`encoding.py` describes the format),
-`recording.py` makes one from stores, and `foreign.py` reads other people's.
-`simulation.py` tunes on a table and `lab.py` does so many times; `scores.py` and `pareto_study.py`
-say what came of it.
+`table.py` is what a table is, `files.py` how it is kept, `recording.py` makes one from stores, and
+`reading.py` reads other people's. `simulation.py` tunes on a table and `lab.py` does so many times;
+`scores.py`, `pareto.py` and `frontier.py` say what came of it.
 """
 
-from whet.replay.decoding import TableError
-from whet.replay.files import shipped, write_table
+from whet.replay.files import TableError, shipped, write_table
 from whet.replay.reading import read_kernel_tuner, read_t4, read_table
 from whet.replay.recording import table_from_stores
 from whet.replay.simulation import Course, replay_space, simulate

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,13 +20,17 @@ from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.replay.forking import forked
 from whet.replay.simulation import Course, Horizon, replay_space, simulate
 from whet.replay.table import Table, TableWorkload, canonical
 from whet.search import Strategy, make_strategy
 
 if TYPE_CHECKING:
     from whet.learn.prior import Prior
+
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +202,59 @@ def run_one(experiment: Experiment, task: tuple[int, str, int]) -> Course:
         search_s=course.search_s + made,
         seconds=tuple(elapsed + made for elapsed in course.seconds),
     )
+
+
+def forked(
+    work: Callable[[Shared, Task], Found], shared: Shared, tasks: Sequence[Task], jobs: int
+) -> Iterator[Found]:
+    """`work(shared, task)` of each task, in order; in this process where `jobs` is 1."""
+    if min(jobs, len(tasks)) <= 1:
+        yield from (work(shared, task) for task in tasks)
+        return
+    context = get_context("fork")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), context, _enter, (work, shared)) as pool:
+        yield from pool.map(_run, tasks)
+
+
+_here: list[Any] = []
+
+
+def _enter(work: Any, shared: Any) -> None:
+    """Linear algebra on every core in every process would have them wait for each other."""
+    _here[:] = [work, shared]
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"  # for what is loaded from here on
+    with suppress(ImportError):
+        import_module("threadpoolctl").threadpool_limits(1)  # for what is loaded already
+
+
+def _run(task: Any) -> Any:
+    work, shared = _here
+    return work(shared, task)
+
+
+def chance(share: float, draws: int) -> float:
+    """That one of so many random configs is among the fastest `share` of all:
+    `chance(0.05, 30) == 0.785…`"""
+    return 1 - (1 - share) ** draws
+
+
+def draws_for(share: float, confidence: float = 0.95) -> int:
+    """How many it takes: `draws_for(0.05) == 59`."""
+    return math.ceil(math.log(1 - confidence) / math.log(1 - share))
+
+
+def fastest(case: Case, share: float) -> frozenset[int]:
+    """The indices of the fastest `share` of all configs whose outcome is known, one at least; those
+    that fail are the slowest and never among them."""
+    table, workload = case.table, case.workload
+    known = sum(table.status(workload, at) is not None for at in range(len(table.configs)))
+    working = np.flatnonzero(~np.isnan(workload.medians))
+    order = working[np.argsort(workload.medians[working], kind="stable")]
+    return frozenset(int(at) for at in order[: max(1, round(share * known))])
+
+
+def share_of_repeats(replayed: Replayed, wanted: frozenset[int], evals: int) -> float:
+    """That had tried one of `wanted` after so many evaluations."""
+    had = [not wanted.isdisjoint(course.evaluations[:evals]) for course in replayed.courses]
+    return sum(had) / len(had)

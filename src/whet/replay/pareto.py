@@ -8,17 +8,27 @@ if their mean is above the lowest execution time seen times `EARLY_STOP_THRESHOL
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from whet.replay.repetition import Array, Ints, Repetition
+from whet.measure import Duel, Race
+from whet.replay.lab import forked
+from whet.replay.simulation import NS_PER_S, Overhead, build_s
 from whet.replay.table import Table, TableWorkload
 
 # Where a table says nothing of loading and warming up.
 UNKNOWN_OVERHEAD_S = 0.1
 
 SEQUENTIAL = "sequential"
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Take = Callable[[int, int], list[float]]
 
 
 @dataclass(frozen=True)
@@ -154,3 +164,173 @@ class Paper:
         fraction = known.best_s[w] / found
         shape = (self.plan.draws, runs)
         return [one.reshape(shape) for one in (repeated, compiled, overhead, fraction)]
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """The configs that work on each of some workloads, and what each of their executions took.
+
+    Arrays are by workload, by config that works there, and by execution in the recorded order; what
+    a row lacks is padded. `after` is the sum and `median` the median of the first executions.
+    """
+
+    indices: tuple[Ints, ...]
+    counts: Ints
+    seconds: Array
+    after: Array
+    median: Array
+    lowest: Array
+    true_s: Array
+    build_s: Array
+    once_s: Array
+
+    @classmethod
+    def of(cls, table: Table, workloads: list[TableWorkload]) -> Repetition:
+        indices = tuple(np.flatnonzero(~np.isnan(one.medians)) for one in workloads)
+        rows = max(map(len, indices))
+        longest = max(int(np.diff(one.visits.starts).max()) for one in workloads)
+        shape = (len(workloads), rows, longest)
+        seconds, counts = np.full(shape, np.nan), np.ones(shape[:2], dtype=np.int64)
+        true_s, built, once = np.full(shape[:2], np.nan), np.zeros(shape[:2]), np.zeros(shape[:2])
+        for w, (workload, listed) in enumerate(zip(workloads, indices, strict=True)):
+            starts, flat = workload.visits.starts, workload.visits.flat
+            for row, at in enumerate(map(int, listed)):
+                taken = flat[starts[at] : starts[at + 1]] / NS_PER_S
+                counts[w, row] = len(taken)
+                seconds[w, row, : len(taken)] = taken
+                built[w, row] = build_s(table, at)
+                once[w, row] = Overhead.of(workload, at).once
+            true_s[w, : len(listed)] = workload.medians[listed] / NS_PER_S
+        return cls(
+            indices=indices,
+            counts=counts,
+            seconds=seconds,
+            after=np.cumsum(seconds, axis=2),
+            median=_running_median(seconds),
+            lowest=np.minimum.accumulate(seconds, axis=2),
+            true_s=true_s,
+            build_s=built,
+            once_s=once,
+        )
+
+    @property
+    def best_s(self) -> Array:
+        """By workload."""
+        return np.asarray(np.nanmin(self.true_s, axis=1))
+
+    def executions(self, w: Ints, row: Ints, wanted_s: Array) -> Ints:
+        """How many it takes until `wanted_s` is exceeded, the recorded ones over and over."""
+        counts = self.counts[w, row]
+        whole = self.after[w, row, counts - 1]
+        cycles = np.floor(wanted_s / whole)
+        rest = wanted_s - cycles * whole
+        within = (self.after[w, row] <= rest[:, None]).sum(axis=1)
+        return np.asarray(cycles * counts + np.minimum(within, counts - 1) + 1, dtype=np.int64)
+
+    def spent_s(self, w: Ints, row: Ints, executions: Ints) -> Array:
+        """What so many executions take together."""
+        counts = self.counts[w, row]
+        cycles, rest = np.divmod(executions, counts)
+        partial = np.where(rest > 0, self.after[w, row, np.maximum(rest, 1) - 1], 0.0)
+        return np.asarray(cycles * self.after[w, row, counts - 1] + partial)
+
+    def estimate_s(self, w: Ints, row: Ints, executions: Ints) -> Array:
+        """The median of so many executions."""
+        return np.asarray(self.median[w, row, np.minimum(executions, self.counts[w, row]) - 1])
+
+    def lowest_s(self, w: Ints, row: Ints, executions: Ints) -> Array:
+        return np.asarray(self.lowest[w, row, np.minimum(executions, self.counts[w, row]) - 1])
+
+
+def _running_median(seconds: Array) -> Array:
+    medians = np.empty_like(seconds)
+    for taken in range(1, seconds.shape[2] + 1):
+        medians[:, :, taken - 1] = np.median(seconds[:, :, :taken], axis=2)
+    return medians
+
+
+class Track:
+    """One workload to race on: samples are drawn from those of one visit at a time."""
+
+    def __init__(self, table: Table, workload: TableWorkload) -> None:
+        self.works = [int(at) for at in np.flatnonzero(~np.isnan(workload.medians))]
+        self.visits = {at: workload.samples(at) for at in self.works}
+        self.overhead = {at: Overhead.of(workload, at) for at in self.works}
+        self.build_s = {at: build_s(table, at) for at in self.works}
+        self.median_ns = workload.medians
+        self.best_ns = float(np.nanmin(workload.medians))
+
+    def race(self, chosen: Sequence[int], rng: random.Random) -> tuple[int, float]:
+        """The winner among `chosen`, and the seconds it took to load and measure them."""
+        spent = 0.0
+
+        def take(at: int, samples: int) -> list[float]:
+            nonlocal spent
+            visit = rng.choice(self.visits[at])
+            drawn = [rng.choice(visit) for _ in range(samples)]
+            spent += sum(drawn) / NS_PER_S + samples * self.overhead[at].each
+            return drawn
+
+        race = Race()
+        for order, at in enumerate(chosen):
+            spent += self.overhead[at].once
+            race.enter(str(at), order)
+            race.record(str(at), take(at, race.policy.first_samples))
+            for request in race.plan(more=True):
+                race.record(request.id, take(int(request.id), request.samples))
+        while requests := race.plan():
+            for request in requests:
+                if race.verdict(request.id) == "in":
+                    race.record(request.id, take(int(request.id), request.samples))
+        winner = _duel(race, take)
+        return winner, spent
+
+
+def racing_clouds(
+    table: Table,
+    workloads: Sequence[TableWorkload],
+    paper: Paper,
+    draws: int,
+    jobs: int = 1,
+    done: Callable[[int, int], None] | None = None,
+) -> list[Cloud]:
+    """The first draws of the paper's simulation, raced instead: with sequential and with parallel
+    compilation. `EXEC_TIME` has no meaning here, the race decides how long to look at a config.
+    """
+    used = sorted({int(number) for number in paper.workload[:draws]})
+    tracks = {number: Track(table, workloads[number]) for number in used}
+    every: list[list[tuple[float, ...]]] = []
+    for one in forked(_race_draw, (paper, tracks), range(draws), jobs):
+        every.append(one)
+        if done is not None:
+            done(len(every), draws)
+    found = np.array(every)
+    raced, compiled, fraction = (found[:, :, at] for at in range(3))
+    configs = paper.configs[:draws]
+    share = paper.plan.compile_share(configs)[:, None]
+    return [
+        Cloud("racing", raced + compiled, fraction, configs),
+        Cloud(f"racing + {paper.plan.parallel}", raced + compiled * share, fraction, configs),
+    ]
+
+
+def _race_draw(shared: tuple[Paper, dict[int, Track]], draw: int) -> list[tuple[float, ...]]:
+    """By run: seconds of racing and of compiling, and the fraction found."""
+    paper, tracks = shared
+    track = tracks[int(paper.workload[draw])]
+    found: list[tuple[float, ...]] = []
+    for run in range(paper.plan.runs):
+        rows = paper.chosen[draw * paper.plan.runs + run, : paper.configs[draw]]
+        chosen = [track.works[row] for row in rows]
+        winner, raced = track.race(chosen, random.Random(f"{paper.plan.seed} {draw} {run}"))
+        compiled = sum(track.build_s[at] for at in chosen)
+        found.append((raced, compiled, track.best_ns / float(track.median_ns[winner])))
+    return found
+
+
+def _duel(race: Race, take: Take) -> int:
+    live = race.live
+    duel = Duel(live, order={id: int(id) for id in live}, earlier=race.passes(live))
+    while turn := duel.next_round():
+        duel.record_round({id: take(int(id), 1)[0] for id in turn})
+    return int(duel.outcome.winner or live[0])

@@ -16,8 +16,7 @@ from whet.core.status import Status
 from whet.core.timing import Quality
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.replay.declared import Declared
-from whet.replay.table import Build, Table, TableOrigin, TableOutcome, TableWorkload
+from whet.replay.table import Build, Declared, Table, TableOrigin, TableOutcome, TableWorkload
 from whet.store import StoreReader
 
 _BEST_FIRST: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")

@@ -17,18 +17,18 @@ the calculation the true median. A single repeat of it scatters by about 0.6 aro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.frozen import FrozenMap
 from whet.core.lazy import cached_property
 from whet.measure.racing.stats import t_quantile
-from whet.replay.charges import NS_PER_S, Overhead, build_s
-from whet.replay.lab import Case, Replayed
-from whet.replay.simulation import Horizon
+from whet.replay.lab import Case, Experiment, Replayed, replay
+from whet.replay.simulation import NS_PER_S, Horizon, Overhead, build_s
 from whet.replay.table import Optimum
 
 Array = npt.NDArray[np.float64]
@@ -45,6 +45,16 @@ _COURSES = 2000
 # Where random search is as near to the optimum as this, in parts of the way from the median, the
 # score only says who else is.
 _ARRIVED = 0.01
+
+DEFAULT = "auto"
+
+# Beyond these a difference is only that of sums in another order.
+_DIGITS = 9
+
+AXES: tuple[Axis, ...] = ("evaluations", "time")
+
+# A repeat of random search takes milliseconds, and scatters more than that of any other.
+RANDOM_TIMES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,3 +240,119 @@ def half_width(values: Array) -> Array:
         return np.full(values.shape[1:], np.inf)
     error = values.std(axis=0, ddof=1) / math.sqrt(count)
     return np.asarray(t_quantile(CONFIDENCE, count - 1) * error)
+
+
+@dataclass(frozen=True)
+class Lead:
+    """By how much one strategy scored more than another, and half its confidence interval."""
+
+    over: str
+    by: float
+    half: float
+
+    @property
+    def sure(self) -> bool:
+        return abs(self.by) > self.half
+
+
+def lead(one: Score, other: Score) -> Lead:
+    """Repeats of one seed are compared with each other, since they see the same noise; where one
+    of the two has more of them, the means are."""
+    by = round(one.mean - other.mean, _DIGITS)
+    counts = sorted(len(score.repeats) for score in (one, other))
+    if counts[0] == counts[1]:
+        return Lead(other.search, by, float(half_width(np.subtract(one.repeats, other.repeats))))
+    if counts[0] < 2:
+        return Lead(other.search, by, math.inf)
+    errors = (np.std(s.repeats, ddof=1) / math.sqrt(len(s.repeats)) for s in (one, other))
+    return Lead(other.search, by, t_quantile(CONFIDENCE, counts[0] - 1) * math.hypot(*errors))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All strategies over one axis, the best first. `level` are those that cannot be told from the
+    best, itself among them.
+
+    To pick the best of many and then compare it with the next one finds no more differences than
+    there are: among equals the two luckiest are nearer to each other than any two are.
+    """
+
+    order: tuple[Score, ...]
+
+    @classmethod
+    def of(cls, scores: Sequence[Score]) -> Standing:
+        return cls(tuple(sorted(scores, key=lambda one: -one.mean)))
+
+    @property
+    def best(self) -> Score:
+        return self.order[0]
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        others = (one for one in self.order[1:] if not lead(self.best, one).sure)
+        return (self.best.search, *(one.search for one in others))
+
+    def lead_of(self, search: str) -> Lead:
+        """Of the best over the nearest one that cannot be told from it, or else the next; of any
+        other over the best, which is negative."""
+        mine = next(one for one in self.order if one.search == search)
+        if mine is not self.best:
+            return lead(mine, self.best)
+        rivals = [one for one in self.order[1:] if one.search in self.level]
+        return lead(mine, (rivals or self.order[1:])[0])
+
+
+def recommended(standings: Sequence[Standing]) -> str | None:
+    """One that is level with the best over every axis: the default where it is, else the one with
+    the most. None where the axes agree on nobody."""
+    level = set.intersection(*(set(one.level) for one in standings))
+    if DEFAULT in level or not level:
+        return DEFAULT if level else None
+    totals = dict.fromkeys(sorted(level), 0.0)
+    for standing in standings:
+        for one in standing.order:
+            if one.search in totals:
+                totals[one.search] += one.mean
+    return max(totals, key=lambda name: round(totals[name], _DIGITS))
+
+
+@dataclass(frozen=True, eq=False)
+class StrategyComparison:
+    baselines: tuple[Baseline, ...]
+    found: tuple[Replayed, ...]
+    standings: Mapping[Axis, Standing]
+
+    def own_ms(self, search: str) -> float:
+        """The strategy's own time per evaluation."""
+        mine = [one.search_ms_per_eval for one in self.found if one.search == search]
+        return sum(mine) / len(mine)
+
+
+def contest(
+    cases: Sequence[Case],
+    searches: Sequence[str],
+    evals: int,
+    repeats: int,
+    seed: int = 0,
+    jobs: int = 1,
+    done: Callable[[int, int], None] | None = None,
+) -> StrategyComparison:
+    """No tuning goes on beyond what is scored."""
+    baselines = tuple(Baseline(case, evals) for case in cases)
+    often = {"random": RANDOM_TIMES * repeats} if repeats > 1 else {}
+    experiment = Experiment(
+        tuple(cases),
+        tuple(searches),
+        evals,
+        repeats,
+        seed,
+        repeats_of=FrozenMap(often),
+        horizons=tuple(one.horizon for one in baselines),
+    )
+    found = tuple(replay(experiment, jobs, done))
+    by_search = {name: [one for one in found if one.search == name] for name in searches}
+    standings = {
+        axis: Standing.of([score(mine, baselines, axis) for mine in by_search.values()])
+        for axis in AXES
+    }
+    return StrategyComparison(baselines, found, standings)

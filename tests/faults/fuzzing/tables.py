@@ -18,14 +18,14 @@ from whet.core.space import Categorical, Ordered
 from whet.core.status import Status
 from whet.core.workload import Device, Limits
 from whet.interop import Finding
+from whet.interop.files import ReadOptions
 from whet.interop.findings import keep
-from whet.interop.reading import ReadOptions
 from whet.interop.registry import READERS
 from whet.replay import Build, Table, TableOrigin, TableOutcome, TableWorkload
-from whet.replay.declared import Declared
-from whet.replay.encoding import table_json
+from whet.replay.files import table_json
 from whet.replay.findings import table_findings
 from whet.replay.reading import read_table
+from whet.replay.table import Declared
 from whet.store import MemoryStore
 
 _WORDS = (

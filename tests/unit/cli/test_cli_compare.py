@@ -11,9 +11,7 @@ import pytest
 
 from whet.cli.text.compare import chart, comparison_lines
 from whet.cli.text.compare_verdict import about_random, verdict
-from whet.replay.contest import AXES
-from whet.replay.scores import Axis, Score, half_width
-from whet.replay.standing import Standing
+from whet.replay.scores import AXES, Axis, Score, Standing, half_width
 
 
 def scored(search: str, axis: Axis, mean: float, spread: float, repeats: int) -> Score:

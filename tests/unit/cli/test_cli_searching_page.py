@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from whet.cli.app import app
-from whet.replay.chance import chance, draws_for
+from whet.replay.lab import chance, draws_for
 from whet.search import STRATEGIES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "searching.md").read_text()

@@ -24,8 +24,8 @@ from whet.core.workload import Device
 from whet.interop import READERS, ReadOptions, keep, select
 from whet.interop.decision import Decision, Known, Split, decide
 from whet.interop.files import FormatError
-from whet.interop.measured import MeasuredWorkload
 from whet.interop.python_source import python_source
+from whet.interop.selecting import MeasuredWorkload
 from whet.replay import read_table
 from whet.store import MemoryStore, Store
 from whet.testing.samples import a_timing, a_trial, a_workload

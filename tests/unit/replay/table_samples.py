@@ -13,7 +13,7 @@ from whet.core.space import Categorical, Ordered, Permutation, Space
 from whet.core.status import Status
 from whet.core.workload import Device, Limits
 from whet.replay import Build, Table, TableOrigin, TableOutcome, TableWorkload
-from whet.replay.declared import Declared
+from whet.replay.table import Declared
 
 DEVICE = Device("Test GPU", "nvidia", "sm_90", "550", Limits(shared_memory_bytes=232_448))
 ORIGIN = TableOrigin(timer="cuda", l2="cold", whet="0.1.0", date="2026-01-31")

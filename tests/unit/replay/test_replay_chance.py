@@ -8,8 +8,15 @@ from table_samples import a_large_table, a_table
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.replay import Build, TableOutcome, TableWorkload
-from whet.replay.chance import chance, draws_for, fastest, share_of_repeats
-from whet.replay.lab import Experiment, cases_of, replay
+from whet.replay.lab import (
+    Experiment,
+    cases_of,
+    chance,
+    draws_for,
+    fastest,
+    replay,
+    share_of_repeats,
+)
 
 
 def test_thirty_random_configs_are_not_enough_for_a_fastest_twentieth() -> None:

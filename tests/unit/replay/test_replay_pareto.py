@@ -16,11 +16,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.replay import Build, Table, TableOutcome, TableWorkload
 from whet.replay.figure import Figure, Series, html_page, log_ticks, svg, ticks
-from whet.replay.frontier import Frontier, compare
-from whet.replay.pareto import Cloud, Draws, Paper
-from whet.replay.pareto_study import study
-from whet.replay.racing import Track, racing_clouds
-from whet.replay.repetition import Repetition
+from whet.replay.frontier import Frontier, compare, study
+from whet.replay.pareto import Cloud, Draws, Paper, Repetition, Track, racing_clouds
 
 MS = 1_000_000
 

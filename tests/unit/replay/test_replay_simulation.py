@@ -15,8 +15,8 @@ from whet.core.space import Ordered, Space
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.replay import Build, Table, TableOutcome, TableWorkload, replay_space, simulate
-from whet.replay.declared import Declared
 from whet.replay.lab import Case, Experiment, cases_of, replay
+from whet.replay.table import Declared
 from whet.search import make_strategy
 
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from table_samples import a_large_table
 
-from whet.replay.contest import RANDOM_TIMES, contest
 from whet.replay.lab import Experiment, cases_of
-from whet.replay.scores import Score, half_width
-from whet.replay.standing import Standing, lead, recommended
+from whet.replay.scores import RANDOM_TIMES, Score, Standing, contest, half_width, lead, recommended
 
 NOISE = np.random.default_rng(0).normal(0, 0.1, 20)
 

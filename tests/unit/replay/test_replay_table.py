@@ -16,8 +16,7 @@ from whet.core.errors import UsageError
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.replay import Build, Optimum, TableOutcome, TableWorkload
-from whet.replay.declared import Declared
-from whet.replay.visits import Visits
+from whet.replay.table import Declared, Visits
 
 
 def workload(*outcomes: TableOutcome) -> TableWorkload:

@@ -23,9 +23,8 @@ from whet.interop import (
     ReadOptions,
     Tried,
 )
-from whet.interop.files import read_text
+from whet.interop.files import read_text, written_at
 from whet.interop.findings import quickest
-from whet.interop.reading import written_at
 
 KEY, CONFIG = "key.", "config."
 

@@ -22,9 +22,8 @@ from whet.cli.arguments.tables import (
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.replay.contest import StrategyComparison
     from whet.replay.figure import Figure
-    from whet.replay.scores import Axis, Score
+    from whet.replay.scores import Axis, Score, StrategyComparison
 
 EXAMPLES = """\b
 Examples:
@@ -73,7 +72,7 @@ def compare_searches(
     from whet.cli.terminal.countdown import Countdown
     from whet.cli.terminal.output import page, print_json, print_lines
     from whet.cli.text.compare_verdict import verdict
-    from whet.replay.contest import contest
+    from whet.replay.scores import contest
     from whet.search import STRATEGIES
 
     searches = searches_named(search) if search else STRATEGIES

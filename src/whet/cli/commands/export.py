@@ -187,8 +187,8 @@ def python(
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import count_text
     from whet.interop.files import OutFile
-    from whet.interop.measured import MeasuredWorkload
     from whet.interop.python_source import python_source
+    from whet.interop.selecting import MeasuredWorkload
 
     if style not in ("auto", "table", "tree"):
         raise UsageError(f"--style '{style}' is not valid; use auto, table or tree")

@@ -80,7 +80,7 @@ def import_results(
 def _readers() -> Mapping[str, Read]:
     """Tables of other tuners are read by the laboratory, which stands above `interop`."""
     from whet.interop import READERS, FileReading, ReadOptions
-    from whet.interop.reading import written_at
+    from whet.interop.files import written_at
     from whet.replay import read_kernel_tuner, read_t4
     from whet.replay.findings import table_findings
 

@@ -89,8 +89,8 @@ def pareto(
     from whet.cli.arguments.tables import processes, read_tables, searches_named
     from whet.cli.terminal.output import page, print_json, print_lines
     from whet.cli.text.pareto import study_json, study_lines
+    from whet.replay.frontier import study
     from whet.replay.pareto import Draws
-    from whet.replay.pareto_study import study
 
     searches = () if search == "none" else searches_named(search)
     read = read_tables([table])[table]

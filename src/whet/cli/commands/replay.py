@@ -72,8 +72,7 @@ def replay(
     from whet.cli.terminal.countdown import Countdown
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.replay import chance_lines, found_lines
-    from whet.replay.chance import draws_for
-    from whet.replay.lab import Experiment
+    from whet.replay.lab import Experiment, draws_for
     from whet.replay.lab import replay as run
 
     share = None if top is None else _share(top)
@@ -103,7 +102,7 @@ def _share(text: str) -> float:
 
 
 def _as_json(one: Replayed, looks: Sequence[int], share: float | None) -> dict[str, Any]:
-    from whet.replay.chance import fastest, share_of_repeats
+    from whet.replay.lab import fastest, share_of_repeats
 
     optimum = one.case.workload.optimum
     by_looks = {str(look): one.fractions(look) for look in looks}

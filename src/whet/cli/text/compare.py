@@ -7,9 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from whet.cli.terminal.output import Column, count_text, fold, natural_width, table, wrap
-from whet.replay.contest import AXES
-from whet.replay.scores import Axis, Score
-from whet.replay.standing import Standing
+from whet.replay.scores import AXES, Axis, Score, Standing
 
 # A strategy may be far worse than random search; the chart ends here.
 _LOWEST = -1.0

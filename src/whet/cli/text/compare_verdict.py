@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 
 from whet.cli.terminal.output import count_text
-from whet.replay.scores import Axis, Score
-from whet.replay.standing import DEFAULT, Lead, Standing, recommended
+from whet.replay.scores import DEFAULT, Axis, Lead, Score, Standing, recommended
 
 _APART = "too close to call"
 

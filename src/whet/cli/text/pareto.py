@@ -13,8 +13,8 @@ import numpy as np
 from whet.cli.terminal.output import Column, natural_width, tables, wrap
 from whet.core.errors import UsageError
 from whet.replay.figure import Figure, Series
+from whet.replay.frontier import RACED_DRAWS, Study
 from whet.replay.pareto import UNKNOWN_OVERHEAD_S, Cloud
-from whet.replay.pareto_study import RACED_DRAWS, Study
 
 SHOWN = 20
 _REACHED = (0.5, 0.8, 0.9, 0.95, 0.98)

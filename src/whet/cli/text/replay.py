@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from whet.cli.arguments.tables import case_labels
 from whet.cli.terminal.output import Column, column_blocks, count_text, natural_width, table, wrap
-from whet.replay.chance import chance, draws_for, fastest, share_of_repeats
-from whet.replay.lab import Replayed
+from whet.replay.lab import Replayed, chance, draws_for, fastest, share_of_repeats
 
 Cells = tuple[str, ...]
 
