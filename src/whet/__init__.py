@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from whet.core.status import Status
     from whet.core.trial import Trial
     from whet.doctor.checkup import doctor
-    from whet.doctor.diagnosis import Diagnosis
+    from whet.doctor.finding import Diagnosis
     from whet.engine.fallback.background import Refinement, refine
     from whet.engine.fallback.mode import mode
     from whet.engine.fallback.policy import choose
@@ -98,7 +98,7 @@ _HOMES = {
     "Config": "whet.core.config",
     "ConfigCache": "whet.autotuner.cache",
     "DeviceLostError": "whet.engine.recovery.interrupt",
-    "Diagnosis": "whet.doctor.diagnosis",
+    "Diagnosis": "whet.doctor.finding",
     "FP8_GEMM_CONFIGS": "whet.autotuner.configs",
     "GATED_MLP_CONFIGS": "whet.autotuner.configs",
     "Interrupted": "whet.engine.recovery.interrupt",

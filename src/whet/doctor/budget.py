@@ -12,8 +12,8 @@ from whet.core.errors import UsageError, did_you_mean
 from whet.core.toml import parse_toml
 
 if TYPE_CHECKING:
-    from whet.doctor.diagnosis import Diagnosis
-    from whet.doctor.modes.mode_trial import ModeTrial
+    from whet.doctor.finding import Diagnosis
+    from whet.doctor.modes.verdict import ModeTrial
 
 
 @dataclass(frozen=True)

@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
-from whet.core.event import Event, TrialFinished
+from whet.core.event import Event, MeasureStarted, TrialFinished
 from whet.core.run import Result
 from whet.core.tested import check_tested
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.doctor.diagnosis import Diagnosis
-from whet.doctor.differences import numeric_findings, numeric_notes
-from whet.doctor.examine import examine
-from whet.doctor.failures import failure_findings, shrunk_by
-from whet.doctor.finding import Examination
-from whet.doctor.journey.report import keep_report, write_report
-from whet.doctor.modes.mode_trial import mode_trial
-from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
+from whet.doctor.examine import environment_findings, examine, written_findings
+from whet.doctor.finding import Diagnosis, Examination
+from whet.doctor.journey.gather import keep_report, write_report
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for, knobs_without_effect
-from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
-from whet.doctor.modes.waiting import Waiting
-from whet.doctor.subject import Patient, device_of, subject_in, subject_of
-from whet.doctor.symptoms import notes, symptoms, unheard
-from whet.doctor.written import environment_findings, written_findings
+from whet.doctor.modes.verdict import TrialOfModes, mode_trial, trial_of_modes
+from whet.doctor.subject import (
+    CHILD,
+    ExaminedModel,
+    MadeInFile,
+    SubjectSource,
+    device_of,
+    save,
+    subject_in,
+    subject_of,
+)
+from whet.doctor.symptoms import (
+    failure_findings,
+    notes,
+    numeric_findings,
+    numeric_notes,
+    shrunk_by,
+    symptoms,
+    unheard,
+)
 from whet.engine.settings import Settings, resolve_settings
 from whet.store import open_store
 
@@ -38,6 +50,11 @@ Progress = Callable[[str], None]
 
 # A mode may compile for so long; a model is not a kernel.
 FIRST_CALL_S = 1200.0
+
+EVERY_S = 30.0
+
+# What compilers leave in their caches for each kernel: for NVIDIA, for AMD, for a CPU.
+_BINARIES = (".cubin", ".hsaco", ".so")
 
 
 def doctor(
@@ -117,7 +134,9 @@ class _Wanted:
     progress: Progress
 
 
-def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wanted) -> Diagnosis:
+def _diagnose(
+    subject: ExaminedModel, source: Callable[[], SubjectSource], wanted: _Wanted
+) -> Diagnosis:
     looked = examine(subject, wanted.progress)
     trial: TrialOfModes | None = None
     device = ""
@@ -146,7 +165,7 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
     return done
 
 
-def _with_knobs(wanted: _Wanted, subject: Patient) -> tuple[str, ...]:
+def _with_knobs(wanted: _Wanted, subject: ExaminedModel) -> tuple[str, ...]:
     if not wanted.full:
         return wanted.modes
     knobs = knobs_for(device_of(subject) is not None, subject.training)
@@ -155,7 +174,7 @@ def _with_knobs(wanted: _Wanted, subject: Patient) -> tuple[str, ...]:
 
 def _with_symptoms(
     looked: Examination,
-    subject: Patient,
+    subject: ExaminedModel,
     source: SubjectSource,
     trial: TrialOfModes,
     wanted: _Wanted,
@@ -277,3 +296,63 @@ def _torch_version() -> str:
     import torch
 
     return str(torch.__version__)
+
+
+class Waiting:
+    """Hears a trial's events, and between them speaks from a thread of its own. `caches` is where
+    the modes have theirs, each in a folder of its name; it is asked while a mode is timed."""
+
+    def __init__(
+        self,
+        progress: Callable[[str], None],
+        caches: Callable[[], Path],
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._progress, self._caches, self._every_s = progress, caches, every_s
+        self._under_way: tuple[str, float] | None = None
+        self._changed = threading.Condition()
+        self._closed = False
+        self._speaker = threading.Thread(target=self._speak, name="whet-waiting", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._speaker.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._speaker.join()
+
+    def heard(self, event: Event) -> None:
+        if isinstance(event, MeasureStarted):
+            self._now((str(event.config["mode"]), time.monotonic()))
+        elif isinstance(event, TrialFinished):
+            self._now(None)
+
+    def _now(self, under_way: tuple[str, float] | None) -> None:
+        with self._changed:
+            self._under_way = under_way
+            self._changed.notify()
+
+    def _speak(self) -> None:
+        with self._changed:
+            while not self._closed:
+                # Whoever is told of a change starts the clock anew.
+                changed = self._changed.wait(self._every_s)
+                if not changed and self._under_way is not None:
+                    self._progress(self._said(*self._under_way))
+
+    def _said(self, mode: str, since: float) -> str:
+        said = f"{mode}: {time.monotonic() - since:.0f} s so far"
+        compiled = kernels_in(self._caches() / mode)
+        kernels = "1 kernel" if compiled == 1 else f"{compiled} kernels"
+        return f"{said}, {kernels} compiled" if compiled else said
+
+
+def kernels_in(folder: Path) -> int:
+    """How many the compilers have left there; a folder may vanish meanwhile."""
+    try:
+        return sum(path.suffix in _BINARIES for path in folder.rglob("*"))
+    except OSError:
+        return 0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.doctor.finding import Line
-from whet.doctor.subject import Inputs, Patient
+from whet.doctor.subject import ExaminedModel, Inputs
 
 # In torch 2.13 as well as 2.11 a branch on a tensor is reported by the name of the byte code's
 # handler, not by its entry in the registry.
@@ -75,7 +75,9 @@ def reset() -> None:
     torch._dynamo.reset()
 
 
-def capture(subject: Patient, call: Inputs, settings: Mapping[str, Any] | None = None) -> Captured:
+def capture(
+    subject: ExaminedModel, call: Inputs, settings: Mapping[str, Any] | None = None
+) -> Captured:
     """Traces one call. `settings` are of `torch._dynamo.config`."""
     import torch
 
@@ -93,7 +95,7 @@ def capture(subject: Patient, call: Inputs, settings: Mapping[str, Any] | None =
 
 
 def recompiles(
-    subject: Patient,
+    subject: ExaminedModel,
     calls: Sequence[Inputs],
     *,
     dynamic: bool | None = None,
@@ -173,7 +175,7 @@ def registry() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     }
 
 
-def fresh(subject: Patient, call: Inputs) -> tuple[Callable[..., Any], Inputs]:
+def fresh(subject: ExaminedModel, call: Inputs) -> tuple[Callable[..., Any], Inputs]:
     """Copies: a probe leaves neither counters nor inputs changed. What cannot be copied is used."""
     return _copied(subject.model), Inputs(_copied(call.args), _copied(dict(call.kwargs)))
 

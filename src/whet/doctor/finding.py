@@ -1,9 +1,12 @@
-"""What the doctor reports: findings, each with its evidence, its place and a remedy."""
+"""What the doctor reports: a diagnosis of findings, each with evidence, a place and a remedy."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.doctor.modes.verdict import TrialOfModes
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,40 @@ class Examination:
     conditions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """`trial` is None where modes were not to be timed, or could not; `problem` says why the model
+    could not be made."""
+
+    name: str
+    place: str
+    torch: str
+    examination: Examination
+    trial: TrialOfModes | None = None
+    problem: str = ""
+    device: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        return self.examination.interrupted or (self.trial is not None and self.trial.interrupted)
+
+    def to_json(self) -> dict[str, Any]:
+        looked = self.examination
+        return {
+            "v": 1,
+            "name": self.name,
+            "place": self.place,
+            "torch": self.torch,
+            "device": self.device,
+            "problem": self.problem,
+            "interrupted": self.interrupted,
+            "graphs": looked.graphs,
+            "operations": looked.operations,
+            "findings": [finding.to_json() for finding in looked.findings],
+            "left_out": list(looked.left_out),
+            "conditions": list(looked.conditions),
+            "notes": list(looked.notes),
+            "trial": None if self.trial is None else self.trial.to_json(),
+        }

@@ -1,18 +1,25 @@
-"""What is examined: a model with the inputs of one call, or of several."""
+"""What is examined: a model with the inputs of its calls, and how another process gets it."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import runpy
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 from whet.core.errors import UsageError
 from whet.doctor.finding import Line
 
 _RETURN = "return model, inputs, where inputs is a tensor, a tuple of arguments, a dict of keywords"
+
+# Set in the processes that time a mode, where a script that is run again must not start over.
+CHILD = "WHET_DOCTOR_CHILD"
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Patient:
+class ExaminedModel:
     """`calls` has more than one entry where the inputs change from call to call. `training`: a call
     is a forward and a backward pass; else gradients are off."""
 
@@ -68,7 +75,7 @@ class Patient:
             return Line(self.file)
 
 
-def device_of(subject: Patient) -> int | None:
+def device_of(subject: ExaminedModel) -> int | None:
     """The GPU of the first tensor among the arguments or parameters; None for the CPU."""
     for value in (*subject.calls[0].named.values(), *subject.parameters):
         device: Any = getattr(value, "device", None)
@@ -105,7 +112,7 @@ def loss_of(out: Any) -> Any:
 
 def subject_of(
     model: Any, inputs: Any, *, name: str = "", file: str = "", training: bool = False
-) -> Patient:
+) -> ExaminedModel:
     """Checks both; a model that is compiled already is examined as it was before."""
     model = getattr(model, "_orig_mod", model)
     if not callable(model):
@@ -120,7 +127,7 @@ def subject_of(
         calls = tuple(_call(one) for one in inputs)
     else:
         calls = (_call(inputs),)
-    return Patient(called, model, calls, file, training)
+    return ExaminedModel(called, model, calls, file, training)
 
 
 def _call(inputs: Any) -> Inputs:
@@ -131,7 +138,7 @@ def _call(inputs: Any) -> Inputs:
     return Inputs(args=inputs if isinstance(inputs, tuple) else (inputs,))
 
 
-def subject_in(path: Path, name: str, *, training: bool = False) -> Patient:
+def subject_in(path: Path, name: str, *, training: bool = False) -> ExaminedModel:
     """Runs the file and calls its function NAME, which returns a model and inputs."""
     from whet.core.errors import did_you_mean
     from whet.targets.files import guarded, load_module
@@ -152,3 +159,80 @@ def subject_in(path: Path, name: str, *, training: bool = False) -> Patient:
     model, inputs = made
     file = str(path.resolve())
     return subject_of(model, inputs, name=name, file=file, training=training)
+
+
+class SubjectSource(Protocol):
+    def load(self) -> ExaminedModel:
+        """Called in the process that runs the model."""
+
+
+@dataclass(frozen=True)
+class MadeInFile:
+    path: str
+    name: str
+    training: bool = False
+
+    def load(self) -> ExaminedModel:
+        return subject_in(Path(self.path), self.name, training=self.training)
+
+
+@dataclass(frozen=True)
+class SavedOnDisk:
+    """`main` is the script whose classes the model is made of; empty where it needs none."""
+
+    path: str
+    main: str = ""
+    training: bool = False
+
+    def load(self) -> ExaminedModel:
+        import torch
+
+        os.environ[CHILD] = "1"
+        if self.main:
+            module = ModuleType("__mp_main__")
+            module.__dict__.update(runpy.run_path(self.main, run_name="__mp_main__"))
+            sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+        model, calls = torch.load(self.path, weights_only=False)
+        return subject_of(model, list(calls), training=self.training)
+
+
+def save(subject: ExaminedModel, folder: Path) -> SavedOnDisk:
+    """Raises `UsageError` for a model that cannot be pickled."""
+    import torch
+
+    path = folder / "subject.pt"
+    try:
+        torch.save((subject.model, subject.calls), path)
+    except Exception as error:
+        raise UsageError(
+            f"{subject.name} cannot be sent to another process ({type(error).__name__}: {error}); "
+            "write a function that makes it into a file, and run 'whet doctor FILE.py:FUNCTION'"
+        ) from error
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if _of_main(subject) and not main:
+        raise UsageError(
+            f"{subject.name} is defined in a session without a file, so that no other process can "
+            "load it; write it into a file, and run 'whet doctor FILE.py:FUNCTION'"
+        )
+    return SavedOnDisk(str(path), main if _of_main(subject) else "", subject.training)
+
+
+def _of_main(subject: ExaminedModel) -> bool:
+    modules = getattr(subject.model, "modules", None)
+    parts = [subject.model, *(modules() if callable(modules) else ())]
+    return any(
+        "__main__" in (type(part).__module__, getattr(part, "__module__", "")) for part in parts
+    )
+
+
+@dataclass(frozen=True)
+class SecondRun:
+    """A mode to be looked at in a second process. `only_warm`: its program has been profiled and
+    compared already. `failing`: it fails, and is asked for the part of the model that it fails on.
+    """
+
+    source: SubjectSource
+    caches: str
+    mode: str
+    only_warm: bool = False
+    failing: bool = False

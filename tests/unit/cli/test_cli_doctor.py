@@ -11,10 +11,8 @@ import pytest
 from conftest import Whet
 from whet.core.errors import UsageError
 from whet.doctor.budget import DoctorBudget, over_budget, read_budget
-from whet.doctor.diagnosis import Diagnosis
-from whet.doctor.finding import Examination, Finding, Line
-from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes
+from whet.doctor.finding import Diagnosis, Examination, Finding, Line
+from whet.doctor.modes.verdict import ModeTrial, ModeVerdict, TrialOfModes
 
 MODEL = """\
 import torch

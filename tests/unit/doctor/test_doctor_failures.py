@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from whet.cli.text.doctor import report_lines
-from whet.doctor.diagnosis import Diagnosis
-from whet.doctor.failures import failure_findings
-from whet.doctor.finding import Examination, Line
-from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.verdict import TrialOfModes
+from whet.doctor.finding import Diagnosis, Examination, Line
+from whet.doctor.modes.verdict import ModeTrial, TrialOfModes
+from whet.doctor.symptoms import failure_findings
 
 torch = pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
 
-from whet.doctor.modes.failing import smallest_failure  # noqa: E402
+from whet.doctor.modes.second import smallest_failure  # noqa: E402
 from whet.doctor.subject import subject_of  # noqa: E402
 
 HERE = Line("model.py", 7, "def forward(self, x):")

@@ -22,10 +22,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import doctor_models as models  # noqa: E402
 
 from whet.doctor import dynamo  # noqa: E402
-from whet.doctor.examine import examine  # noqa: E402
+from whet.doctor.examine import (  # noqa: E402
+    environment_findings,
+    examine,
+    written_findings,
+)
 from whet.doctor.finding import NAMES, Finding  # noqa: E402
 from whet.doctor.subject import subject_of  # noqa: E402
-from whet.doctor.written import environment_findings, written_findings  # noqa: E402
 
 pytestmark = pytest.mark.medium
 
@@ -173,7 +176,7 @@ def test_a_cast_to_the_host_by_name_is_a_copy() -> None:
 
 @pytest.mark.parametrize(("device", "copied"), [("cuda", True), ("cpu", False)])
 def test_on_a_gpu_only_what_is_there_is_copied_to_the_host(device: str, copied: bool) -> None:
-    from whet.doctor.graphs import _leaves_the_gpu
+    from whet.doctor.traced import _leaves_the_gpu
 
     graph = torch.fx.Graph()
     value = graph.placeholder("x")

@@ -10,12 +10,9 @@ import pytest
 from doctor_watched import MakeWatchedHost
 
 from whet.core.config import Config
-from whet.doctor.modes.bench import ModeBench
-from whet.doctor.modes.host import HostedModes, ModeHost
-from whet.doctor.modes.sources import MadeInFile
-from whet.doctor.modes.target import ModesTarget
-from whet.doctor.modes.timer import GpuModelTimer
-from whet.doctor.subject import subject_in
+from whet.doctor.modes.host import HostedModes, ModeBench, ModeHost
+from whet.doctor.modes.target import GpuModelTimer, ModesTarget
+from whet.doctor.subject import MadeInFile, subject_in
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Sampled, Visit
 

@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 
-from whet.doctor.diagnosis import Diagnosis
-from whet.doctor.finding import Examination, Finding, Line, Remedy
-from whet.doctor.journey.fusion import fused_kernels
-from whet.doctor.journey.gather import ModeJourney, RanEvent, StagedKernel
+from whet.doctor.finding import Diagnosis, Examination, Finding, Line, Remedy
+from whet.doctor.journey.gather import ModeJourney, RanEvent, StagedKernel, followed, read_trace
 from whet.doctor.journey.html import difference
-from whet.doctor.journey.page import page
-from whet.doctor.journey.report import followed
-from whet.doctor.journey.trace import read_trace
+from whet.doctor.journey.page import fused_kernels, page
 from whet.doctor.modes.compiler import TunedOp
-from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes
+from whet.doctor.modes.verdict import ModeTrial, ModeVerdict, TrialOfModes
 
 HEAD = "V1116 16:37:44.100000 4479 torch/_dynamo/x.py:10]"
 TRACE = f"""\
@@ -167,7 +162,7 @@ def test_ctrl_c_in_the_report_keeps_the_findings(tmp_path: Path, monkeypatch: An
     def interrupted(*given: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whet.doctor.journey.report.journey", interrupted)
+    monkeypatch.setattr("whet.doctor.journey.gather.journey", interrupted)
     file, report = tmp_path / "model.py", tmp_path / "report.html"
     file.write_text(MODEL)
     done = doctor_file(file, "make_model", modes=[], report=report)

@@ -32,15 +32,12 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
-from whet.doctor.checkup import try_modes
-from whet.doctor.diagnosis import Diagnosis
-from whet.doctor.differences import numeric_notes
-from whet.doctor.finding import Examination
-from whet.doctor.journey.results import modes_section
-from whet.doctor.modes.bench import LEAST_ROUNDS, ROUNDS, ModeBench
+from whet.doctor.checkup import Waiting, try_modes
+from whet.doctor.finding import Diagnosis, Examination
+from whet.doctor.journey.page import modes_section
+from whet.doctor.modes.host import LEAST_ROUNDS, ROUNDS, ModeBench
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
-from whet.doctor.modes.waiting import Waiting
-from whet.doctor.symptoms import notes
+from whet.doctor.symptoms import notes, numeric_notes
 from whet.engine.recovery.interrupt import Interrupted
 from whet.measure import Reading, Sampled, Visit
 from whet.store import MemoryStore

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.finding import Line
-from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.numerics import (
+from whet.doctor.modes.loaded import (
     OutputError,
     errors_of,
     first_far_layer,
     first_far_part,
     read_outputs,
 )
-from whet.doctor.modes.verdict import TrialOfModes
+from whet.doctor.modes.verdict import ModeTrial, TrialOfModes
+from whet.doctor.symptoms import numeric_findings, numeric_notes
 
 torch = pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
 sys.path.insert(0, str(Path(__file__).parent))

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import doctor_models as models  # noqa: E402
 
-from whet.doctor.modes.profile import by_layer, issued_ns, profiled  # noqa: E402
+from whet.doctor.modes.compiler import by_layer, issued_ns, profiled  # noqa: E402
 
 
 def test_operations_are_counted_for_one_step() -> None:

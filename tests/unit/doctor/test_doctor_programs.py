@@ -15,13 +15,19 @@ torch = pytest.importorskip("torch", reason="the doctor needs torch, which is no
 
 from whet.core.errors import UsageError  # noqa: E402
 from whet.doctor.budget import DoctorBudget, over_budget  # noqa: E402
-from whet.doctor.diagnosis import Diagnosis  # noqa: E402
 from whet.doctor.dynamo import place_in  # noqa: E402
 from whet.doctor.examine import examine  # noqa: E402
-from whet.doctor.finding import Finding  # noqa: E402
-from whet.doctor.modes.loaded import set_caches  # noqa: E402
-from whet.doctor.modes.numerics import errors_of  # noqa: E402
-from whet.doctor.modes.programs import keep_program, program_in, same_program  # noqa: E402
+from whet.doctor.finding import (  # noqa: E402
+    Diagnosis,
+    Finding,
+)
+from whet.doctor.modes.loaded import (  # noqa: E402
+    errors_of,
+    keep_program,
+    program_in,
+    same_program,
+    set_caches,
+)
 from whet.doctor.subject import subject_of  # noqa: E402
 
 

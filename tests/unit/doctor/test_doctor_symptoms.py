@@ -11,9 +11,15 @@ from whet.core.errors import UsageError
 from whet.doctor.checkup import checked_modes
 from whet.doctor.finding import NAMES, Line
 from whet.doctor.modes.compiler import TunedOp
-from whet.doctor.modes.mode_trial import ModeTrial, StepProfile, WarmStart
 from whet.doctor.modes.variants import KNOBS, MODES, knobs_for, knobs_without_effect, variant
-from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes, warm_break_even
+from whet.doctor.modes.verdict import (
+    ModeTrial,
+    ModeVerdict,
+    StepProfile,
+    TrialOfModes,
+    WarmStart,
+    warm_break_even,
+)
 from whet.doctor.symptoms import notes, symptoms, unheard
 
 HERE = Line("model.py", 7)
@@ -204,9 +210,8 @@ def test_freezing_is_compiled_again_by_a_second_process(tmp_path: Path, monkeypa
 
 def test_each_table_of_the_report_stands_by_itself() -> None:
     from whet.cli.text.doctor import report_lines
-    from whet.doctor.diagnosis import Diagnosis
-    from whet.doctor.finding import Examination
-    from whet.doctor.modes.profile import KernelTime
+    from whet.doctor.finding import Diagnosis, Examination
+    from whet.doctor.modes.compiler import KernelTime
 
     step = StepProfile((KernelTime("aten::mm", 2, 1e6),), layers=(("Linear_0 in forward", 1e6),))
     done = Diagnosis("m", "", "2", Examination(()), trial(timed("eager", 1, step=step)))

@@ -15,7 +15,7 @@ from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.doctor.diagnosis import Diagnosis
+    from whet.doctor.finding import Diagnosis
 
 EXAMPLES = """\b
 Examples:

@@ -19,10 +19,8 @@ from whet.cli.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from whet.doctor.diagnosis import Diagnosis
-    from whet.doctor.finding import Finding, Line, Remedy
-    from whet.doctor.modes.mode_trial import ModeTrial
-    from whet.doctor.modes.verdict import TrialOfModes
+    from whet.doctor.finding import Diagnosis, Finding, Line, Remedy
+    from whet.doctor.modes.verdict import ModeTrial, TrialOfModes
 
 _LAYOUT = (
     Column("mode"),

@@ -1,10 +1,15 @@
-"""Compiles the model once more, in a process of its own, with everything written down.
+"""The report on a model's way to machine code: what torch makes of it, and the page put in place.
+
+The model is compiled once more, in a process of its own, with everything written down:
+
+    python -m whet.doctor.journey.gather FILE
 
 Nothing is timed there but the phases of the compilation: writing all this takes time itself.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pickle
@@ -12,21 +17,129 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.doctor.journey.trace import LONGEST, CompileTrace, read_trace
+from whet.core.errors import UsageError
+from whet.core.files import write_whole
 from whet.doctor.modes.second import LIMIT_S, child_environment, end_with
-from whet.doctor.modes.sources import SubjectSource
+from whet.doctor.modes.variants import EAGER
+from whet.doctor.subject import ExaminedModel, SubjectSource, device_of
+from whet.store import StoreReader
+from whet.store.scanning import journey_file
+
+if TYPE_CHECKING:
+    from whet.doctor.finding import Diagnosis
+
+
+# On a GPU the second shows what CUDA graphs change.
+_ON_GPU = ("max-autotune", "max-autotune-no-cudagraphs")
+_ON_CPU = ("default",)
 
 # Stages of Triton's way from its IR to machine code, in their order.
 STAGES = ("ttir", "ttgir", "llir", "ptx")
 _KERNELS_SHOWN = 6
 _GENERATED = "inductor/cpp_prefix"  # what probes of the processor do not include
 _TRACK_EVENTS = 400
+
+_LINE = re.compile(r"^[VDIWE]\d{4} [\d:.]+ \d+ [^\]]*\] (?P<data>\{.*)$")
+
+# Of a large model the code has tens of thousands of lines; a page is for reading.
+LONGEST = 60_000
+
+GRAPHS = (
+    "dynamo_output_graph",
+    "aot_joint_graph",
+    "aot_forward_graph",
+    "aot_backward_graph",
+    "aot_inference_graph",
+)
+PASSES = ("pre_grad", "joint", "post_grad")
+CODE = "inductor_output_code"
+_LAST = "inductor_post_grad_graph"  # a kind of its own in some versions, an artifact in others
+
+
+def write_report(
+    done: Diagnosis,
+    subject: ExaminedModel,
+    source: SubjectSource,
+    path: Path,
+    progress: Callable[[str], None],
+) -> str:
+    """What it has written."""
+    from whet.doctor.journey.page import page
+
+    journeys = []
+    for mode in followed(done, gpu=device_of(subject) is not None):
+        progress(f"following {mode}: a new process writes everything down")
+        journeys.append(journey(source, mode))
+    text = page(done, journeys, _source(subject))
+    try:
+        write_whole(path, text.encode(errors="replace"))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    return text
+
+
+def keep_report(
+    text: str, store: StoreReader, workload_id: str, progress: Callable[[str], None]
+) -> None:
+    """Beside the store, where an explorer finds it."""
+    path = None if store.read_only else journey_file(store, workload_id)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, text.encode(errors="replace"))
+    except OSError as error:
+        progress(f"not kept for the explorer: {error}")
+
+
+def followed(done: Diagnosis, gpu: bool) -> tuple[str, ...]:
+    """The recommended mode first, where it compiles at all."""
+    verdict = None if done.trial is None else done.trial.verdict
+    chosen = () if verdict is None or verdict.mode == EAGER else (verdict.mode,)
+    return tuple(dict.fromkeys((*chosen, *(_ON_GPU if gpu else _ON_CPU))))[: 2 if gpu else 1]
+
+
+def _source(subject: ExaminedModel) -> str:
+    kind = type(subject.model) if hasattr(subject.model, "parameters") else subject.model
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return repr(subject.model)
+
+
+@dataclass(frozen=True)
+class TracedText:
+    """`part` numbers the compiled part of the model, from 0 on; there are several where the graph
+    breaks."""
+
+    kind: str
+    part: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of the compilation, with how deep it lies inside others."""
+
+    name: str
+    start_us: float
+    took_us: float
+    depth: int
+
+
+@dataclass(frozen=True)
+class CompileTrace:
+    texts: tuple[TracedText, ...] = ()
+    phases: tuple[Phase, ...] = ()
+
+    def of(self, kind: str) -> list[TracedText]:
+        return [one for one in self.texts if one.kind == kind]
 
 
 @dataclass(frozen=True)
@@ -155,7 +268,7 @@ def _tell(asked: _Followed) -> None:
     mode = LoadedMode(asked.source.load(), asked.mode)
     mode.compile()
     mode.repeat(4)
-    told = {"metrics": _metrics(), "events": _events(mode.repeat, mode.device is not None)}
+    told = {"metrics": _metrics(), "events": _step_events(mode.repeat, mode.device is not None)}
     Path(asked.folder, "told").write_text(json.dumps(told))
 
 
@@ -173,7 +286,7 @@ def _metrics() -> dict[str, float]:
     return seconds
 
 
-def _events(repeat: Callable[[int], None], gpu: bool) -> list[list[Any]]:
+def _step_events(repeat: Callable[[int], None], gpu: bool) -> list[list[Any]]:
     """Of one settled step, in microseconds from its start."""
     with suppress(Exception):
         from torch.autograd import DeviceType
@@ -196,6 +309,76 @@ def _events(repeat: Callable[[int], None], gpu: bool) -> list[list[Any]]:
             for one in sorted(events, key=lambda event: event.time_range.start)[:_TRACK_EVENTS]
         ]
     return []
+
+
+def read_trace(folder: Path) -> CompileTrace:
+    """Empty where torch wrote nothing."""
+    texts: list[TracedText] = []
+    events: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.log")):
+        for data, payload in _entries(path.read_text(errors="replace").splitlines()):
+            kind = _kind(data)
+            if kind == "chromium_event":
+                events += _events(payload)
+            elif kind:
+                texts.append(TracedText(kind, int(data.get("frame_id") or 0), payload[:LONGEST]))
+    return CompileTrace(tuple(texts), tuple(_phases(events)))
+
+
+def _entries(lines: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each entry is a line of JSON; its text follows in lines that begin with a tab."""
+    at = 0
+    while at < len(lines):
+        match = _LINE.match(lines[at])
+        at += 1
+        start = at
+        while at < len(lines) and lines[at].startswith("\t"):
+            at += 1
+        if match is None:
+            continue
+        try:
+            data = json.loads(match["data"])
+        except ValueError:
+            continue
+        yield data, "\n".join(line[1:] for line in lines[start:at])
+
+
+def _kind(data: dict[str, Any]) -> str:
+    for name in (*GRAPHS, CODE, "chromium_event"):
+        if name in data:
+            return name
+    named = (data.get("artifact") or data.get("graph_dump") or {}).get("name", "")
+    if _LAST in data or named == _LAST:
+        return "after_post_grad_graph"
+    wanted = {f"{side}_{name}_graph" for name in PASSES for side in ("before", "after")}
+    return str(named) if named in wanted else ""
+
+
+def _events(payload: str) -> list[dict[str, Any]]:
+    try:
+        event = json.loads(payload)
+    except ValueError:
+        return []
+    return [event] if isinstance(event, dict) else [one for one in event if isinstance(one, dict)]
+
+
+def _phases(events: Sequence[dict[str, Any]]) -> Iterator[Phase]:
+    """Begin and end are events of their own; those of one process nest."""
+    timed = [one for one in events if one.get("ph") in ("B", "E") and "ts" in one]
+    if not timed:
+        return
+    origin = min(float(one["ts"]) for one in timed)
+    open_phases: list[tuple[str, float]] = []
+    for one in sorted(timed, key=lambda event: float(event["ts"])):
+        at = float(one["ts"]) - origin
+        if one["ph"] == "B":
+            open_phases.append((str(one["name"]), at))
+            continue
+        while open_phases:
+            name, began = open_phases.pop()
+            if name == one["name"]:
+                yield Phase(name, began, at - began, len(open_phases))
+                break
 
 
 if __name__ == "__main__":

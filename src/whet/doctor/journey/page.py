@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from whet.doctor.finding import NAMES
 from whet.doctor.journey import html
-from whet.doctor.journey.fusion import FusedKernel, fused_kernels
-from whet.doctor.journey.gather import ModeJourney
-from whet.doctor.journey.results import findings_section, modes_section, tuning_section
-from whet.doctor.journey.trace import CODE, GRAPHS, PASSES
+from whet.doctor.journey.gather import CODE, GRAPHS, PASSES, ModeJourney
 
 if TYPE_CHECKING:
-    from whet.doctor.diagnosis import Diagnosis
+    from whet.doctor.finding import Diagnosis
+    from whet.doctor.modes.verdict import ModeTrial
+
 
 _STEPS = (
     ("python", "Python"),
@@ -36,6 +38,17 @@ _GRAPH_NAMES = {
     "aot_backward_graph": "the backward pass, in ATen's operations",
     "aot_inference_graph": "in ATen's operations",
 }
+
+_CHOICES = 12
+
+_SOURCE = re.compile(
+    r"# (?:Topologically Sorted |Unsorted )?Source [Nn]odes: \[(?P<nodes>[^\]]*)\]"
+    r"(?:, Original ATen: \[(?P<ops>[^\]]*)\])?"
+)
+_CALL = re.compile(r"^\s+(?:(?P<out>\w+) = )?(?P<name>[\w.]+)\((?P<args>.*)")
+_LAUNCH = re.compile(r"^\s+(?P<name>\w+)\.run\(")
+_NAMED = re.compile(r"fused_(.+?)_\d+$")  # where no comment says what is in it
+_NO_KERNELS = ("empty_strided", "assert_", "reinterpret_tensor", "del ", "return", "with", "stream")
 
 
 def page(done: Diagnosis, journeys: Sequence[ModeJourney], source: str) -> str:
@@ -225,3 +238,144 @@ def _running(one: ModeJourney) -> str:
         tracks
     )
     return html.section("running", "Running", said, html.timeline(bars))
+
+
+def tuning_section(done: Diagnosis) -> str:
+    modes = () if done.trial is None else done.trial.modes
+    body = []
+    seen = set()
+    for mode in modes:
+        for table in mode.autotune:
+            if (table.name, table.shapes) in seen:
+                continue
+            seen.add((table.name, table.shapes))
+            rows = [
+                (name, f"{ms:.4g} ms", _again(table.careful_ms.get(name)))
+                for name, ms in table.choices[:_CHOICES]
+            ]
+            more = len(table.choices) - len(rows)
+            title = f"{table.name} of {table.shapes}, in {mode.mode}"
+            told = html.table(("choice", "autotuner", "timed again"), rows, (1, 2))
+            left = html.paragraph(f"and {more} slower ones") if more > 0 else ""
+            body.append(html.folded(title, told + left))
+    if not body:
+        why = next(
+            (one for one in done.examination.conditions if "does not tune" in one),
+            "no mode tuned an operation here" if modes else "not timed",
+        )
+        return html.section("tuning", "Autotuning", why)
+    return html.section("tuning", "Autotuning", "torch's own times of each choice", *body)
+
+
+def _again(ms: float | None) -> str:
+    return "" if ms is None else f"{ms:.4g} ms"
+
+
+def modes_section(done: Diagnosis) -> str:
+    if done.trial is None:
+        return html.section("modes", "Modes", "not timed")
+    head = (
+        "mode",
+        "a call",
+        "× eager",
+        "first call",
+        "warm",
+        "recording",
+        "device",
+        "launches",
+        "error",
+    )
+    rows = [_row(one) for one in done.trial.modes]
+    notes = [html.paragraph(f"{note}.") for note in done.examination.notes]
+    text = done.trial.verdict.text if done.trial.verdict is not None else "no verdict"
+    return html.section("modes", "Modes", text, html.table(head, rows, range(1, 9)), *notes)
+
+
+def _row(one: ModeTrial) -> tuple[str, ...]:
+    step, warm = one.step, one.warm
+
+    def shown(value: float | None, unit: str, scale: float = 1.0) -> str:
+        return "" if value is None else f"{value / scale:.4g}{unit}"
+
+    return (
+        one.mode,
+        shown(one.median_ns, " ms", 1e6) or one.status,
+        "" if one.beside_eager is None else f"{one.beside_eager[1]:.2f}",
+        shown(one.first_call_s, " s"),
+        shown(None if warm is None else warm.first_call_s, " s"),
+        shown(one.recording_s, " s"),
+        shown(None if step is None else step.device_ns, " ms", 1e6),
+        shown(None if step is None else step.launches, ""),
+        shown(one.error, ""),
+    )
+
+
+def findings_section(done: Diagnosis) -> str:
+    found = done.examination.findings
+    if not found:
+        return html.section("findings", "Findings", "none")
+    body = []
+    for one in found:
+        where = f" {one.place}" if one.place.file else ""
+        body.append(f"<h3>{one.name}: {NAMES.get(one.name, '')}</h3>")
+        body.append(html.paragraph(f"{one.evidence}{where}"))
+        body += [html.code(text) for text in (one.place.code, one.repro) if text]
+        body += [
+            html.paragraph(f"→ {remedy.text} ({remedy.tried or 'not tried'})")
+            for remedy in one.remedies
+        ]
+    left = [html.paragraph(line) for line in done.examination.left_out]
+    return html.section("findings", "Findings", "", *body, *left)
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """`library` is whether it is a call of the vendor's library, not a generated kernel."""
+
+    name: str
+    nodes: tuple[str, ...]
+    operations: tuple[str, ...]
+    library: bool
+
+
+def fused_kernels(code: str) -> list[FusedKernel]:
+    """In the order of their calls. Only calls below a comment that names their nodes: a generated
+    kernel's own definition has one as well, and is no call."""
+    found: list[FusedKernel] = []
+    pending: re.Match[str] | None = None
+    inside = False
+    for line in code.splitlines():
+        inside = inside or line.lstrip().startswith("def call(")
+        source = _SOURCE.search(line)
+        if source is not None:
+            pending = source if inside else None
+            continue
+        name = _called(line) if inside else ""
+        if name and (pending is not None or name.startswith(("triton_", "cpp_fused"))):
+            found.append(_kernel(name, pending))
+            pending = None
+    return found
+
+
+def _called(line: str) -> str:
+    launch = _LAUNCH.match(line)
+    if launch is not None:
+        return launch["name"]
+    call = _CALL.match(line)
+    if call is None or call["name"].startswith(_NO_KERNELS):
+        return ""
+    name = call["name"]
+    generated = name.startswith(("cpp_", "triton_"))
+    library = name.startswith(("extern_kernels.", "torch.ops.", "aten."))
+    return name if generated or library else ""
+
+
+def _kernel(name: str, source: re.Match[str] | None) -> FusedKernel:
+    def words(group: str) -> tuple[str, ...]:
+        text = "" if source is None else source[group] or ""
+        return tuple(word.strip() for word in text.split(",") if word.strip())
+
+    library = not name.startswith(("cpp_", "triton_"))
+    named = _NAMED.search(name)
+    operations = words("ops") or tuple(named[1].split("_") if named else ())
+    return FusedKernel(name, words("nodes"), operations, library)

@@ -16,17 +16,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from whet.core.config import Value
-from whet.doctor.modes.sources import CHILD, Again
+from whet.doctor.modes.compiler import CompilerWatch, by_layer, issued_ns, profiled, recordings
+from whet.doctor.modes.loaded import EARLY_ENDS, LoadedMode, set_caches
+from whet.doctor.modes.variants import compiled, variant
+from whet.doctor.subject import CHILD, ExaminedModel, Inputs, SecondRun, device_of, step
 
 LIMIT_S = 600.0
 _MORE_STEPS = 8
 
+# Under CUDA graphs the third call is the first replay.
+_CALLS = 3
 
-def run_again(again: Again) -> dict[str, Value]:
+Compile = Callable[[Any], Callable[..., Any]]
+
+
+def run_again(again: SecondRun) -> dict[str, Value]:
     """What the second process found out; why it did not, where it failed."""
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
         asked, answer = Path(folder, "asked"), Path(folder, "answer")
@@ -65,7 +78,7 @@ class SecondCopy:
             _wait_and_tell(parent, reading, Path(self._folder))
         os.close(reading)
 
-    def run(self, again: Again) -> dict[str, Value]:
+    def run(self, again: SecondRun) -> dict[str, Value]:
         """As `run_again`; where the copy is used up, by that."""
         if not self._pid:
             return run_again(again)
@@ -123,12 +136,7 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, CHILD: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def _tell(again: Again, answer: Path) -> None:
-    from whet.doctor.modes.compiler import CompilerWatch
-    from whet.doctor.modes.failing import smallest_failure
-    from whet.doctor.modes.loaded import LoadedMode, set_caches
-    from whet.doctor.modes.variants import compiled
-
+def _tell(again: SecondRun, answer: Path) -> None:
     set_caches(again.caches)
     import torch
 
@@ -152,13 +160,8 @@ def _tell(again: Again, answer: Path) -> None:
     answer.write_text(json.dumps(said))
 
 
-def _steps(mode: object) -> dict[str, Value]:
+def _steps(mode: LoadedMode) -> dict[str, Value]:
     """A part that fails costs that part."""
-    from whet.doctor.modes.compiler import recordings
-    from whet.doctor.modes.loaded import LoadedMode
-    from whet.doctor.modes.profile import by_layer, issued_ns, profiled
-
-    assert isinstance(mode, LoadedMode)
     said: dict[str, Value] = {}
     with suppress(Exception):
         before = recordings(mode.device)
@@ -191,6 +194,151 @@ def end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             sys.exit(1)
+
+
+def smallest_failure(subject: ExaminedModel, mode: str, compile: Compile) -> dict[str, Value]:
+    """`compile` applies the mode. Empty where that does not fail here. `layer` is empty where no
+    layer fails alone, and `early_end` is missing where it takes all of the compiler to fail;
+    `everywhere` says that the mode fails on `x + 1` as well."""
+    import torch
+
+    problem = _problem(subject, compile)
+    if problem is None:
+        return {}
+    x = torch.ones(4, device="cpu" if device_of(subject) is None else "cuda")
+    trivial = replace(subject, model=lambda x: x + 1, calls=(Inputs((x,)),))
+    if _problem(trivial, compile) is not None:
+        return {"everywhere": True}
+    name, part = _smallest(subject, compile, type(problem))
+    said: dict[str, Value] = {"layer": name, **vars(part.place)}
+    for backend in EARLY_ENDS:
+        if _problem(part, partial(torch.compile, backend=backend)) is not None:
+            said["early_end"] = backend
+            break
+    said["repro"] = _repro(subject, name, part, mode, type(problem))
+    if name and _helps_without(subject, name, compile):
+        said["without"] = True
+    return said
+
+
+def _problem(subject: ExaminedModel, compile: Compile) -> Exception | None:
+    import torch
+
+    torch._dynamo.reset()
+    model, call = deepcopy(subject.model), subject.calls[0]
+    try:
+        with subject.gradients():
+            run = compile(model)
+            for _ in range(_CALLS):
+                step(run, deepcopy(call), subject.training, model)
+    except Exception as problem:
+        return problem
+    return None
+
+
+def _smallest(
+    subject: ExaminedModel, compile: Compile, kind: type[Exception]
+) -> tuple[str, ExaminedModel]:
+    """Down from layer to layer, as long as one fails alone in the same way. Layers that are alike,
+    and are called alike, are tried once."""
+    calls = _calls_of_layers(subject)
+    seen: set[str] = set()
+    name, part = "", subject
+
+    def failing() -> Iterator[tuple[str, ExaminedModel]]:
+        for below in _next_below(name, calls):
+            layer = subject.model.get_submodule(below)  # type: ignore[attr-defined]
+            inner = replace(subject, model=layer, calls=(calls[below],))
+            alike = f"{layer} {_arguments(calls[below])}"
+            if alike not in seen:
+                seen.add(alike)
+                if type(_problem(inner, compile)) is kind:
+                    yield below, inner
+
+    while (found := next(failing(), None)) is not None:
+        name, part = found
+    return name, part
+
+
+def _calls_of_layers(subject: ExaminedModel) -> dict[str, Inputs]:
+    """What each layer is called with first, in the order of the calls."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    calls: dict[str, Inputs] = {}
+    model = deepcopy(subject.model)
+    if not isinstance(model, torch.nn.Module):
+        return {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(layer: Any, args: Any, kwargs: Any) -> None:
+            copies = tree_map_only(torch.Tensor, lambda one: one.detach().clone(), (args, kwargs))
+            calls.setdefault(name, Inputs(*copies))
+
+        return hook
+
+    for name, layer in model.named_modules():
+        if name:
+            layer.register_forward_pre_hook(keep(name), with_kwargs=True)
+    call = deepcopy(subject.calls[0])
+    with subject.gradients():
+        model(*call.args, **call.kwargs)
+    return calls
+
+
+def _next_below(name: str, calls: dict[str, Inputs]) -> list[str]:
+    """Those called directly by it: lists of layers are not called themselves."""
+    inside = [one for one in calls if not name or one.startswith(f"{name}.")]
+    return [one for one in inside if not any(one.startswith(f"{other}.") for other in inside)]
+
+
+def _helps_without(subject: ExaminedModel, name: str, compile: Compile) -> bool:
+    import torch
+
+    model = deepcopy(subject.model)
+    layer = model.get_submodule(name)  # type: ignore[attr-defined]
+    layer.forward = torch.compiler.disable(layer.forward)
+    return _problem(replace(subject, model=model), compile) is None
+
+
+def _repro(
+    subject: ExaminedModel, name: str, part: ExaminedModel, mode: str, kind: type[Exception]
+) -> str:
+    """An expression of `model` that fails in the same way; empty where it does not: the values of
+    the inputs are not in it."""
+    import torch
+
+    layer = f"model.get_submodule({name!r})" if name else "model"
+    text = f"torch.compile({layer}, {variant(mode).call})({_arguments(part.calls[0])})"
+    if subject.training:
+        text += ".sum().backward()"
+    torch._dynamo.reset()
+    try:
+        with subject.gradients():
+            for _ in range(_CALLS):
+                eval(text, {"torch": torch, "model": deepcopy(subject.model)})
+    except Exception as problem:
+        return text if type(problem) is kind else ""
+    return ""
+
+
+def _arguments(call: Inputs) -> str:
+    named = [f"{name}={_argument(value)}" for name, value in call.kwargs.items()]
+    return ", ".join([*map(_argument, call.args), *named])
+
+
+def _argument(value: Any) -> str:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    made = "randn" if value.is_floating_point() or value.is_complex() else "zeros"
+    words = [str(list(value.shape))]
+    if value.dtype != torch.float32:
+        words.append(f"dtype={value.dtype}")
+    if value.device.type != "cpu":
+        words.append(f"device='{value.device.type}'")
+    return f"torch.{made}({', '.join(words)})"
 
 
 if __name__ == "__main__":

@@ -16,16 +16,14 @@ from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Origin, Workload
-from whet.doctor.modes.bench import ModeBench
-from whet.doctor.modes.host import HostedModes
-from whet.doctor.modes.loader import MakeModeLoader
-from whet.doctor.modes.sources import SubjectSource
-from whet.doctor.modes.timer import GpuModelTimer
+from whet.doctor.modes.host import HostedModes, MakeModeLoader, ModeBench
 from whet.doctor.modes.variants import MODES
-from whet.doctor.subject import Patient, device_of
+from whet.doctor.subject import ExaminedModel, SubjectSource, device_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timer import Reading, Runnable, Warm
 from whet.measure.timers import MakeTimer
+from whet.targets.choice.cost import EagerTimer
 from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -35,7 +33,7 @@ from whet.targets.key import key_of
 class ModesTarget:
     """Eager is the first config: it stays unless a mode is shown to be faster."""
 
-    subject: Patient
+    subject: ExaminedModel
     source: SubjectSource
     modes: tuple[str, ...] = MODES
 
@@ -163,3 +161,19 @@ class _InFolder(ModeBench):
     def close(self) -> None:
         super().close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class GpuModelTimer:
+    """Calls from the host, one after another, as `EagerTimer` takes them. It is no `CpuTimer`: what
+    CUDA and Triton keep running in the process does not disturb it."""
+
+    name = EagerTimer.name
+
+    def __init__(self) -> None:
+        self._timer = EagerTimer()
+
+    def warm(self, run: Runnable) -> Warm:
+        return self._timer.warm(run)
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        return self._timer.measure(run, samples, warm)
