@@ -12,7 +12,7 @@ from whet.core.toml import parse_toml
 from whet.doctor.budget import read_budget
 from whet.engine.policy.reading import read_policy
 from whet.engine.settings import resolve_settings
-from whet.targets.schedule.parameter_file import read_parameters
+from whet.targets.schedule.script import read_parameters
 
 DEEP = ".".join(["a"] * 3000)
 

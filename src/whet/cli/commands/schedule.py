@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whet.core.config import Config
-    from whet.targets.schedule.steps import ScheduleStep
-    from whet.targets.schedule.target import ScheduleTarget
+    from whet.targets.schedule.target import ScheduleStep, ScheduleTarget
 
 PayloadOption = Annotated[
     str | None,
@@ -76,7 +75,7 @@ def show(
 ) -> None:
     """Show the IR between the steps of a schedule."""
     from whet.cli.terminal.output import print_json
-    from whet.targets.schedule.steps import diff_of, step_at
+    from whet.targets.schedule.target import diff_of, step_at
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
@@ -104,7 +103,7 @@ def suggest(
     from dataclasses import asdict
 
     from whet.cli.terminal.output import print_json
-    from whet.targets.schedule.dependences import dependences_of
+    from whet.targets.schedule.analysis import dependences_of
 
     found = dependences_of(located_schedule(what).payload.text)
     if json:
@@ -114,7 +113,7 @@ def suggest(
 
 
 def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
-    from whet.targets.schedule.steps import diff_of
+    from whet.targets.schedule.target import diff_of
 
     print(f"config  {config}")
     for before, one in zip((steps[0], *steps), steps, strict=False):
@@ -130,8 +129,8 @@ def scripted(script: str, payload: str, name: str | None = None) -> ScheduleTarg
     from pathlib import Path
 
     from whet.targets.schedule import payloads
-    from whet.targets.schedule.bodies import BODIES
     from whet.targets.schedule.payload_file import payload_file
+    from whet.targets.schedule.payloads import BODIES
     from whet.targets.schedule.target import schedule
 
     if payload.endswith(".mlir"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +19,10 @@ from whet.core.frozen import FrozenMap
 from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.native.compile import link_shared, run_compiler, shim
-from whet.targets.schedule.bindings import Bindings, bindings, located
-from whet.targets.schedule.exponential import expand_exponentials
-from whet.targets.schedule.insight import insight
-from whet.targets.schedule.legality import guard, reason
-from whet.targets.schedule.limits import excess
-from whet.targets.schedule.parameter_file import SetRule
-from whet.targets.schedule.passes import lowering
+from whet.targets.schedule.analysis import insight
+from whet.targets.schedule.bindings import Bindings, bindings, located, lowering
 from whet.targets.schedule.script import (
+    SetRule,
     apply_rules,
     bind,
     entry,
@@ -214,3 +212,195 @@ def schedule_shim(function: str, shapes: Mapping[str, Sequence[int]]) -> str:
         + f"extern void {function}({', '.join(types)});\n"
         + f"void whet_call({named})\n{{ {function}({', '.join(values)}); }}\n"
     )
+
+
+_MATCH = "transform.structured.match"
+_FORALL = "transform.structured.tile_using_forall"
+_COPIES = tuple(
+    f'!transform.op<"{name}">' for name in ("linalg.pack", "linalg.unpack", "tensor.pad")
+)
+_SIZES = ("static_num_threads", "static_tile_sizes")
+
+_REASONS = {
+    "expected a Linalg op": (
+        "this is no linalg operation, so whether its loops may be parallel is not known; if it "
+        'packs or pads, give its handle that type: !transform.op<"linalg.pack">'
+    ),
+    "expected parameter to be greater than or equal to 1, got 0": "the match finds no operation",
+    "expects dimension #": (
+        "parallel loops over a dimension that is a reduction would race; tile it with "
+        "tile_using_for"
+    ),
+}
+
+
+def guard(mlir: Bindings, module: Any) -> None:
+    """Makes a script fail where a match finds nothing, since every later step would silently do
+    nothing, and where a reduction is made parallel, of which the interpreter merely warns."""
+    for operation in operations(mlir, module):
+        if operation.name == _MATCH:
+            _guard_match(mlir, operation)
+        elif operation.name == _FORALL or "use_forall" in operation.attributes:
+            _guard_parallel(mlir, operation)
+
+
+def reason(said: str) -> str:
+    """What MLIR said, in the words of the step where one of the guards has failed."""
+    for words, plain in _REASONS.items():
+        if words in said:
+            return said[: said.index(words)] + plain
+    return said
+
+
+def _guard_match(mlir: Bindings, operation: Any) -> None:
+    ir, transform = mlir.ir, mlir.transform
+    number, one = ir.Type.parse("!transform.param<i64>"), ir.Attribute.parse("1 : i64")
+    with ir.InsertionPoint.after(operation), operation.location:
+        count = transform.NumAssociationsOp(number, operation.results[0])
+        least = transform.ParamConstantOp(number, one)
+        at_least = transform.MatchCmpIPredicate.ge
+        transform.MatchParamCmpIOp(count.result, least.result, at_least)
+
+
+def _guard_parallel(mlir: Bindings, operation: Any) -> None:
+    """A size that the script computes counts as one that is not 0. What is known not to be a linalg
+    operation (copies, for packing) has no reductions."""
+    ir, target = mlir.ir, operation.operands[0]
+    if str(target.type) in _COPIES:
+        return
+    lists = [list(operation.attributes[n]) for n in _SIZES if n in operation.attributes]
+    axes = sorted({at for sizes in lists for at, size in enumerate(sizes) if size != 0})
+    if not axes:
+        return
+    with ir.InsertionPoint(operation), operation.location:
+        each = ir.Operation.create("transform.foreach", operands=[target], regions=1)
+        block = each.regions[0].blocks.append(target.type)
+        with ir.InsertionPoint(block):
+            structured = ir.Operation.create(
+                "transform.match.structured",
+                operands=[block.arguments[0]],
+                attributes={"failure_propagation_mode": ir.Attribute.parse("1 : i32")},
+                regions=1,
+            )
+            ir.Operation.create("transform.yield")
+        inner = structured.regions[0].blocks.append(target.type)
+        with ir.InsertionPoint(inner):
+            ir.Operation.create(
+                "transform.match.structured.dim",
+                operands=[inner.arguments[0]],
+                attributes={
+                    "raw_dim_list": ir.DenseI64ArrayAttr.get(axes),
+                    "parallel": ir.UnitAttr.get(),
+                },
+            )
+            ir.Operation.create("transform.match.structured.yield")
+
+
+# Beyond this, compiling takes minutes.
+MOST_OPERATIONS = 20_000
+MOST_ELEMENTS = 4_096
+
+
+def excess(mlir: Bindings, payload: Any) -> str:
+    """What is too large, or nothing."""
+    found = operations(mlir, payload)
+    if len(found) > MOST_OPERATIONS:
+        return (
+            f"the program now has {len(found):,} operations, more than {MOST_OPERATIONS:,}; "
+            "unroll less or take smaller tiles"
+        )
+    vectors = {one.type for operation in found for one in operation.results}
+    for kind in vectors:
+        if not isinstance(kind, mlir.ir.VectorType):
+            continue
+        if math.prod(kind.shape) > MOST_ELEMENTS:
+            return (
+                f"{kind} has more than {MOST_ELEMENTS:,} elements; tile before vectorizing, or "
+                "take smaller tiles"
+            )
+    return ""
+
+
+# exp(x) = 2^n p(r) with n = round(x / ln 2) and r = x - n ln 2, where ln 2 is the sum of two
+# numbers of which the first has few digits. The polynomial is Cephes' (expf).
+_LOWEST, _HIGHEST = -104.0, 89.0  # beyond them the result is 0 or infinite
+_PER_LN2 = 1.44269504088896341
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_POLYNOMIAL = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+
+
+def expand_exponentials(mlir: Bindings, module: Any) -> None:
+    """Writes `math.exp` in arithmetic, in place, so that vectors of it stay vectors: the C library
+    has it for one number at a time. Only those of float32; others are left to the library."""
+    for operation in operations(mlir, module):
+        if operation.name != "math.exp":
+            continue
+        value = operation.operands[0]
+        kind = str(value.type)
+        if kind != "f32" and not (kind.startswith("vector<") and kind.endswith("xf32>")):
+            continue
+        with mlir.ir.InsertionPoint(operation), operation.location:
+            operation.results[0].replace_all_uses_with(_Arithmetic(mlir, value.type).exp(value))
+        operation.erase()
+
+
+class _Arithmetic:
+    """Writes operations on values of one type."""
+
+    def __init__(self, mlir: Bindings, kind: Any) -> None:
+        self._ir, self._kind = mlir.ir, kind
+        self._whole = mlir.ir.Type.parse(str(kind).replace("f32", "i32"))
+
+    def exp(self, value: Any) -> Any:
+        number = self._number
+        inside = self._do("arith.maxnumf", value, number(_LOWEST))
+        inside = self._do("arith.minnumf", inside, number(_HIGHEST))
+        n = self._do("math.roundeven", self._do("arith.mulf", inside, number(_PER_LN2)))
+        # From the value itself, so that a NaN stays one.
+        bounded = self._do("arith.maximumf", value, number(_LOWEST))
+        bounded = self._do("arith.minimumf", bounded, number(_HIGHEST))
+        r = self._do("math.fma", n, number(-_LN2_HIGH), bounded)
+        r = self._do("math.fma", n, number(-_LN2_LOW), r)
+        p = number(_POLYNOMIAL[0])
+        for coefficient in _POLYNOMIAL[1:]:
+            p = self._do("math.fma", p, r, number(coefficient))
+        p = self._do("math.fma", p, self._do("arith.mulf", r, r), r)
+        p = self._do("arith.addf", p, number(1.0))
+        whole = self._do("arith.fptosi", n, to=self._whole)
+        # In two factors, each of them a normal number.
+        half = self._do("arith.shrsi", whole, self._integer(1), to=self._whole)
+        rest = self._do("arith.subi", whole, half, to=self._whole)
+        return self._do(
+            "arith.mulf", self._do("arith.mulf", p, self._two_to(half)), self._two_to(rest)
+        )
+
+    def _two_to(self, exponent: Any) -> Any:
+        biased = self._do("arith.addi", exponent, self._integer(127), to=self._whole)
+        bits = self._do("arith.shli", biased, self._integer(23), to=self._whole)
+        return self._do("arith.bitcast", bits)
+
+    def _do(self, name: str, *operands: Any, to: Any = None) -> Any:
+        results = [self._kind if to is None else to]
+        return self._ir.Operation.create(name, results=results, operands=list(operands)).result
+
+    def _number(self, value: float) -> Any:
+        rounded = struct.unpack("f", struct.pack("f", value))[0]
+        return self._constant(f"{rounded!r}", self._kind)
+
+    def _integer(self, value: int) -> Any:
+        return self._constant(str(value), self._whole)
+
+    def _constant(self, text: str, kind: Any) -> Any:
+        text = text if str(kind)[0] in "fi" else f"dense<{text}>"
+        value = self._ir.Attribute.parse(f"{text} : {kind}")
+        created = self._ir.Operation.create(
+            "arith.constant", results=[kind], attributes={"value": value}
+        )
+        return created.result

@@ -10,8 +10,8 @@ from typing import Any
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.targets.schedule.bindings import Bindings, bindings, located
-from whet.targets.schedule.old_names import old_names
 from whet.targets.schedule.payloads import Payload
+from whet.targets.schedule.script import old_names
 
 _TYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i32": "int32", "i64": "int64"}
 

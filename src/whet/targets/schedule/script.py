@@ -10,20 +10,38 @@ Where an operation takes no parameter but an attribute, it names the knobs in a 
 which configs make sense: `attributes {whet.constraints = ["bi % ti == 0", "{m} % bi == 0"]}`, in
 which `{m}` is a size of the payload. A script that leaves nothing open has one config,
 `script=fixed`, to be looked at or compared.
+
+A script that is fixed may have its parameters in a file beside it, `schedule.toml` beside
+`schedule.mlir`. It stays as it is, and other tools run it with the numbers it has:
+
+    constraints = ["ti <= tj"]
+
+    [parameters]
+    ti = [8, 16]
+    tj = [16, 32]
+
+    [[set]]
+    operation = "transform.structured.tile_using_for"
+    number = 1                  # the first of them in the script, which is the default
+    attribute = "static_sizes"
+    values = ["ti", "tj", 0]
 """
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value
 from whet.core.errors import SpaceError, UsageError, did_you_mean
-from whet.core.space import Categorical, Parameter, Space, infer
+from whet.core.space import Categorical, Parameter, Space
+from whet.core.space.parameter import infer
+from whet.core.toml import parse_toml
 from whet.targets.schedule.bindings import Bindings, bindings, located
-from whet.targets.schedule.old_names import old_names
-from whet.targets.schedule.parameter_file import ParameterFile, SetRule
 
 ENTRY = "__transform_main"
 _KNOB, _ALTERNATIVES = "transform.tune.knob", "transform.tune.alternatives"
@@ -286,3 +304,112 @@ def place_in(operation: Any, label: str) -> str:
     """`schedule.mlir:6:37`."""
     at = operation.location
     return f"{label}:{at.start_line}:{at.start_col}"
+
+
+# Names that MLIR has dropped or replaced, which articles and older scripts still use.
+_SEQUENCE = (
+    "transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) "
+    "{ … transform.yield } in a module with attributes {transform.with_named_sequence}"
+)
+_ELEMENTWISE = (
+    "linalg.elementwise kind=#linalg.elementwise_kind<…>, or a linalg.generic "
+    "(for relu, one with arith.maximumf)"
+)
+_MODERN = {
+    "transform.sequence": _SEQUENCE,
+    "transform.with_pdl_patterns": _SEQUENCE,
+    "transform.structured.tile": "transform.structured.tile_using_for",
+    "transform.structured.tile_to_scf_for": "transform.structured.tile_using_for",
+    "transform.structured.tile_to_forall_op": "transform.structured.tile_using_forall",
+    "transform.structured.tile_to_foreach_thread_op": "transform.structured.tile_using_forall",
+    "transform.structured.masked_vectorize": "transform.structured.vectorize … vector_sizes […]",
+    "transform.structured.fuse_into_containing": "transform.structured.fuse_into_containing_op",
+    "transform.loop.get_parent_for": 'transform.get_parent_op %x {op_name = "scf.for"}',
+    "transform.vector.lower_vectors": "transform.apply_patterns { … .vector.lower_… }",
+    "!pdl.operation": "!transform.any_op",
+    "linalg.init_tensor": "tensor.empty() : tensor<…>",
+    "linalg.elemwise_unary": _ELEMENTWISE,
+    "linalg.elemwise_binary": _ELEMENTWISE,
+    "tensor.pack": "linalg.pack",
+    "tensor.unpack": "linalg.unpack",
+    "bufferization.to_memref": "bufferization.to_buffer",
+    "scf.foreach_thread": "scf.forall",
+}
+_OLD = re.compile(
+    r"(?<![\w.])(?:"
+    + "|".join(sorted(map(re.escape, _MODERN), key=len, reverse=True))
+    + r")(?![\w.])"
+)
+
+
+def old_names(text: str, label: str) -> str:
+    """`s.mlir:2:3: transform.sequence is outdated; write …`, for each that is there."""
+    said: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        for found in _OLD.finditer(line.split("//")[0]):
+            name, column = found.group(), found.start() + 1
+            said.setdefault(
+                name,
+                f"{label}:{number}:{column}: {name} is outdated; write {_MODERN[name]}",
+            )
+    return "; ".join(said.values())
+
+
+_KEYS = ("constraints", "parameters", "set")
+_SET_KEYS = ("operation", "number", "attribute", "values")
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """`setting` is what the operation gets as its `whet.set`."""
+
+    operation: str
+    number: int
+    setting: str
+
+
+@dataclass(frozen=True)
+class ParameterFile:
+    parameters: tuple[Parameter, ...] = ()
+    rules: tuple[SetRule, ...] = ()
+    constraints: tuple[str, ...] = ()
+
+
+def read_parameters(text: str, label: str) -> ParameterFile:
+    try:
+        found = parse_toml(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{label}: {error}") from None
+    _known(found, _KEYS, label)
+    try:
+        parameters = tuple(infer(name, v) for name, v in found.get("parameters", {}).items())
+    except SpaceError as error:
+        raise UsageError(f"{label}: {error}") from None
+    if not parameters:
+        raise UsageError(f"{label}: no [parameters]; write ti = [8, 16] under it")
+    rules = tuple(_rule(one, label) for one in found.get("set", ()))
+    return ParameterFile(parameters, rules, tuple(found.get("constraints", ())))
+
+
+def _rule(found: Mapping[str, Any], label: str) -> SetRule:
+    _known(found, _SET_KEYS, f"{label}: [[set]]")
+    missing = [name for name in ("operation", "attribute", "values") if name not in found]
+    if missing:
+        raise UsageError(f"{label}: [[set]] has no {missing[0]}")
+    values = found["values"]
+    if isinstance(values, list):
+        written = f"[{', '.join(_written(one) for one in values)}]"
+    else:
+        written = _written(values)
+    setting = f"{{{found['attribute']} = {written}}}"
+    return SetRule(str(found["operation"]), int(found.get("number", 1)), setting)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else f"{value} : i64"
+
+
+def _known(found: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for name in found:
+        if name not in keys:
+            raise UsageError(f"{where}: unknown key '{name}'{did_you_mean(name, keys)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +15,7 @@ import numpy as np
 
 from whet.builds import Job
 from whet.core.config import Config
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import ConfigFailure, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.lazy import cached_property
 from whet.core.mode import Mode, checked_mode
@@ -27,12 +29,19 @@ from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.shared_object import SharedObjectTarget
 from whet.targets.schedule.bindings import bindings
-from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
+from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim, scheduled
 from whet.targets.schedule.frontend import ScheduleBuilder
-from whet.targets.schedule.parameter_file import ParameterFile, read_parameters
 from whet.targets.schedule.payloads import Payload
-from whet.targets.schedule.script import ScheduleScript, read_script
-from whet.targets.schedule.steps import ScheduleStep, steps_of
+from whet.targets.schedule.script import (
+    ParameterFile,
+    ScheduleScript,
+    entry,
+    parsed,
+    place_in,
+    prefix,
+    read_parameters,
+    read_script,
+)
 from whet.workers import available_cores
 
 _LIBRARY = Path(__file__).parent / "library"
@@ -208,3 +217,62 @@ def _checked(payload: Payload, args: Mapping[str, Any]) -> dict[str, Any]:
             size = "x".join(map(str, shape))
             raise UsageError(f"'{name}' must be a contiguous {payload.dtype} array of {size}")
     return {name: args[name] for name in payload.shapes}
+
+
+@dataclass(frozen=True)
+class ScheduleStep:
+    """Step 0 is the payload as it was given. `problem` says why a step could not be applied; there
+    are none after it, and its `ir` is that of the step before."""
+
+    number: int
+    place: str
+    operation: str
+    ir: str
+    problem: str = ""
+
+
+def steps_of(source: ScheduleSource, config: Config) -> tuple[ScheduleStep, ...]:
+    """Every operation of the sequence is a step; alternatives are one, whichever is taken."""
+    found: list[ScheduleStep] = []
+    for number, (place, operation) in enumerate(_listed(source)):
+        try:
+            found.append(ScheduleStep(number, place, operation, _replayed(source, config, number)))
+        except ConfigFailure as failure:
+            before = found[-1].ir if found else source.payload
+            found.append(ScheduleStep(number, place, operation, before, failure.message))
+            break
+    return tuple(found)
+
+
+def diff_of(before: ScheduleStep, after: ScheduleStep) -> list[str]:
+    """Lines as `diff -u` has them; none where nothing has changed."""
+    names = (f"step {before.number}", f"step {after.number}")
+    lines = difflib.unified_diff(before.ir.splitlines(), after.ir.splitlines(), *names, lineterm="")
+    return list(lines)
+
+
+def step_at(steps: Sequence[ScheduleStep], number: int) -> ScheduleStep:
+    if not 0 <= number < len(steps):
+        raise UsageError(f"there is no step {number}; the script has steps 0 to {len(steps) - 1}")
+    return steps[number]
+
+
+def _listed(source: ScheduleSource) -> list[tuple[str, str]]:
+    mlir = bindings()
+    with mlir.context(), mlir.ir.Location.unknown():
+        module = parsed(mlir, source.script, source.label)  # its operations do not keep it alive
+        operations = list(entry(module, source.label).body.operations)[:-1]
+        return [
+            ("payload", ""),
+            *((place_in(one, source.label), one.operation.name) for one in operations),
+        ]
+
+
+def _replayed(source: ScheduleSource, config: Config, number: int) -> str:
+    mlir = bindings()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mlir.context(),
+        mlir.ir.Location.unknown(),
+    ):
+        return str(scheduled(mlir, source, config, Path(folder), prefix(number)))

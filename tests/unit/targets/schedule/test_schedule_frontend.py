@@ -10,7 +10,7 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
-from whet.targets.schedule.dependences import dependences_of
+from whet.targets.schedule.analysis import dependences_of
 from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payloads import elementwise_chain, matmul, matmul_bias_relu, softmax
 

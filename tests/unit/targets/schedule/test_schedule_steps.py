@@ -9,7 +9,7 @@ from whet.core.config import Config
 from whet.core.errors import TuningFailedError, UsageError
 from whet.store.memory import MemoryStore
 from whet.targets.schedule.payloads import matmul, matmul_bias_relu
-from whet.targets.schedule.steps import diff_of, step_at
+from whet.targets.schedule.target import diff_of, step_at
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.medium

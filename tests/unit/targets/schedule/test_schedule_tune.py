@@ -11,8 +11,8 @@ from whet.core.errors import TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
+from whet.targets.schedule.analysis import insight
 from whet.targets.schedule.bindings import bindings
-from whet.targets.schedule.insight import insight
 from whet.targets.schedule.payloads import (
     Payload,
     batch_matmul,
