@@ -99,7 +99,7 @@ def transferred(found: Sequence[Replayed], before: Sequence[Replayed]) -> list[F
 def size_by_size(table: Table, search: str, repeats: int, samples: int = 3) -> list[Figure]:
     """As the engine does it with a store: the first sizes are raced whole, and for each of the
     others what was measured at the sizes before it counts by how near they are."""
-    from whet.learn.costmodel import prior_for
+    from whet.learn.prior import prior_for
 
     later = []
     for seed in range(repeats):

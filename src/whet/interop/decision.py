@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whet.core.config import Config
-from whet.learn.portfolio import portfolio_of
+from whet.learn.prior import portfolio_of
 
 Sizes = tuple[int | float, ...]
 Style = Literal["auto", "table", "tree"]

@@ -19,7 +19,6 @@ from whet.core.space import Ordered, Parameter, Space
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 Points: TypeAlias = npt.NDArray[np.float32]
-Extra: TypeAlias = Callable[[Config], Mapping[str, float]]
 
 
 class Codebook:
@@ -107,20 +106,10 @@ class Features:
 
     `BM=64 BN=48` gives, beside what `Space.encode` gives, how often two divides a number that is
     not always a power of two (`BN twos`), and with `products` the log of numbers that belong
-    together by name, multiplied (`BM·BN`, `block_x·tile_x`), and of all numbers. `extra` is what
-    a target knows of a config, by name.
+    together by name, multiplied (`BM·BN`, `block_x·tile_x`), and of all numbers.
     """
 
-    def __init__(
-        self,
-        book: Codebook,
-        codes: Codes,
-        *,
-        products: bool = True,
-        extra: Extra | None = None,
-    ) -> None:
-        self._book = book
-        self._extra = extra
+    def __init__(self, book: Codebook, codes: Codes, *, products: bool = True) -> None:
         plain = _plain(book)
         columns = [*plain, *_twos(book), *(_products(book) if products else ())]
         raw = _stacked(columns, codes)
@@ -130,36 +119,14 @@ class Features:
         # The first so many columns are the space's own.
         self.plain = int((kept < len(plain)).sum())
         self._low, self._span = low[kept], (high - low)[kept]
-        self._extra_names: tuple[str, ...] = ()
-        self._extra_low = self._extra_span = np.empty(0)
-        if extra is not None:
-            self._learn_extra(codes)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*(column.name for column in self._columns), *self._extra_names)
+        return tuple(column.name for column in self._columns)
 
     def of(self, codes: Codes) -> Points:
         points = (_stacked(self._columns, codes) - self._low) / self._span
-        if self._extra_names:
-            values = self._extra_values(codes, self._extra_names)
-            points = np.hstack([points, (values - self._extra_low) / self._extra_span])
         return points.astype(np.float32)
-
-    def _learn_extra(self, codes: Codes) -> None:
-        assert self._extra is not None
-        names = sorted({name for row in codes for name in self._extra(self._book.config(row))})
-        values = self._extra_values(codes, names)
-        low, high = _range(values)
-        kept = np.flatnonzero(high > low)
-        self._extra_names = tuple(names[at] for at in kept)
-        self._extra_low, self._extra_span = low[kept], (high - low)[kept]
-
-    def _extra_values(self, codes: Codes, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        assert self._extra is not None
-        given = [self._extra(self._book.config(row)) for row in codes]
-        rows = [[float(one.get(name, 0.0)) for name in names] for one in given]
-        return np.array(rows).reshape(len(codes), len(names))
 
 
 def _stacked(columns: Sequence[FeatureColumn], codes: Codes) -> npt.NDArray[np.float64]:

@@ -37,6 +37,26 @@ def distance(one: Key, other: Key) -> float:
     return math.sqrt(math.fsum((log2(ours[name]) - log2(theirs[name])) ** 2 for name in shared))
 
 
+def key_numbers(key: Key) -> dict[str, float]:
+    """The numbers of a key as log2(1 + n): shapes and counts lie evenly there."""
+    numbers = {}
+    for name, value in key.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[name] = math.copysign(math.log2(1 + abs(value)), value)
+    return numbers
+
+
+def key_distance(one: Key, other: Key) -> float:
+    """As `distance`, but for keys that need not be comparable: what is not a number and differs
+    counts as three doublings."""
+    ours, theirs = key_numbers(one), key_numbers(other)
+    shared = ours.keys() & theirs.keys()
+    square = sum((ours[name] - theirs[name]) ** 2 for name in shared)
+    rest = {*one, *other} - shared
+    differing = sum(bool(one.get(name) != other.get(name)) for name in rest)
+    return math.sqrt(square) + 3.0 * differing
+
+
 def log2(number: float) -> float:
     """The logarithm, continued so that any number has one: 0 gives -1, -3 gives -4."""
     return math.log2(number) if number > 0 else number - 1.0

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whet.core.space import Space
-from whet.learn.acquisition import expected_improvement
+from whet.learn.gaussian import expected_improvement
 from whet.learn.prior import Prior
 from whet.learn.trees import Trees
 from whet.search.modelled import Floats, Modelled

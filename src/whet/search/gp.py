@@ -9,9 +9,13 @@ import numpy.typing as npt
 
 from whet.core.lazy import cached_property
 from whet.core.space import Space
-from whet.learn.acquisition import expected_improvement
 from whet.learn.features import Points
-from whet.learn.gaussian import Hyperparameters, Posterior, fit_hyperparameters
+from whet.learn.gaussian import (
+    Hyperparameters,
+    Posterior,
+    expected_improvement,
+    fit_hyperparameters,
+)
 from whet.learn.prior import Prior
 from whet.search.modelled import Floats, Modelled, Singles
 

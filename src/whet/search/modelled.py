@@ -12,10 +12,8 @@ from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.learn.features import Features, Points
-from whet.learn.gaussian import matern
-from whet.learn.prior import Prior
-from whet.learn.rules import Rules
-from whet.learn.threads import one_thread
+from whet.learn.gaussian import matern, one_thread
+from whet.learn.prior import Prior, Rules
 from whet.search.candidates import Candidates
 from whet.search.outcomes import Outcomes, Risk
 

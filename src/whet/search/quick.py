@@ -12,7 +12,7 @@ from whet.core.config import Config
 from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
-from whet.learn.acquisition import expected_improvement
+from whet.learn.gaussian import expected_improvement
 from whet.learn.prior import Prior
 from whet.search.modelled import Floats
 from whet.search.two_views import TwoViews

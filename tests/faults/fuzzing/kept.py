@@ -17,9 +17,8 @@ from whet.core.config import Config
 from whet.engine.fallback.models import KeptModel, ModelError, read_model
 from whet.engine.ranks import agreement
 from whet.engine.ranks.board import BoardLostError
-from whet.learn.columns import Columns
-from whet.learn.costmodel import CostModel
-from whet.learn.plain_trees import PlainTrees
+from whet.learn.costmodel import Columns, CostModel
+from whet.learn.trees import PlainTrees
 from whet.targets.triton.packed.binary_cache import BinaryError, FolderCache, PackedKernel
 from whet.testing.samples import a_trial, a_workload
 from whet.workers.channel import Channel

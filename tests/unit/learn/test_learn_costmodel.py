@@ -21,11 +21,19 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.learn.columns import Columns, belongs
-from whet.learn.costmodel import WORST, CostModel, slowness
-from whet.learn.inherit import Tuned, model_picks, nearest_confidence, nearest_first
+from whet.learn.costmodel import (
+    WORST,
+    Columns,
+    CostModel,
+    Tuned,
+    belongs,
+    model_picks,
+    nearest_confidence,
+    nearest_first,
+    slowness,
+)
 from whet.learn.keys import distance, key_parts, labels_of, log2
-from whet.learn.plain_trees import PlainTrees
+from whet.learn.trees import PlainTrees
 
 SPACE = Space({"BM": [16, 32, 64, 128], "stages": [1, 2, 3], "order": ["rows", "columns"]})
 JSON = st.recursive(

@@ -74,14 +74,6 @@ class TestFeatures:
         assert made.names == ("a", "b", "a twos")
         assert points[::3, 2].tolist() == [0.5, 0.0, 0.0, 1.0]
 
-    def test_what_a_target_knows_becomes_columns(self) -> None:
-        space = Space({"a": [1, 2, 3]})
-        book = Codebook(space)
-        codes = book.codes(list(space))
-        made = Features(book, codes, extra=lambda config: {"waves": 10.0 * int(str(config["a"]))})
-        assert "waves" in made.names
-        assert made.of(codes)[:, -1].tolist() == [0.0, 0.5, 1.0]
-
     def test_a_parameter_that_is_missing_is_a_column_of_its_own(self) -> None:
         made, points = features(Space([{"a": 4, "b": 1}, {"a": 2, "b": 1}, {"b": 2}]))
         assert made.names == ("a", "a?", "b")
@@ -101,15 +93,6 @@ class TestFeatures:
         made, _ = features(Space({"BM": [1, 2], "BN": [0, 1, 2], "BK": [True, False], "B": [1.5]}))
         assert "product" not in made.names
         assert not any("·" in name for name in made.names)
-
-    def test_what_a_target_does_not_say_of_a_config_is_0(self) -> None:
-        space = Space({"a": [1, 2, 3]})
-        book = Codebook(space)
-        codes = book.codes(list(space))
-        said = {1: {"x": 4.0}, 2: {"x": 8.0, "same": 1.0}, 3: {"same": 1.0}}
-        made = Features(book, codes, extra=lambda config: said[int(str(config["a"]))])
-        assert made.names[-2:] == ("same", "x")
-        assert made.of(codes)[:, -1].tolist() == [0.5, 1.0, 0.0]
 
     def test_no_configs_give_no_columns(self) -> None:
         book = Codebook(Space({"a": [1, 2, 3]}))

@@ -11,8 +11,13 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
-from whet.learn.acquisition import expected_improvement
-from whet.learn.gaussian import Hyperparameters, Posterior, fit_hyperparameters, matern
+from whet.learn.gaussian import (
+    Hyperparameters,
+    Posterior,
+    expected_improvement,
+    fit_hyperparameters,
+    matern,
+)
 
 Floats = npt.NDArray[np.float64]
 

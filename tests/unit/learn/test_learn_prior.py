@@ -13,10 +13,10 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.learn.costmodel import CostModel, SizesPrior, key_distance, prior_for
+from whet.learn.costmodel import CostModel
 from whet.learn.features import Codebook, Features
-from whet.learn.portfolio import portfolio_of, times_of
-from whet.learn.prior import prior_from
+from whet.learn.keys import key_distance
+from whet.learn.prior import TablePrior, portfolio_of, prior_for, prior_from, times_of
 
 SPACE = Space({"a": [1, 2, 4, 8, 16], "b": [1, 2, 3, 4, 5, 6]})
 
@@ -131,7 +131,7 @@ class TestSizes:
         """Half at 0.7 doublings, and half as much with 20 configs as with all there are."""
         told = [({"M": 1023}, table(1)), ({"M": 4095}, table(3)[:10])]
         prior = prior_for({"M": 2047}, SPACE, told, guess=False)
-        assert isinstance(prior, SizesPrior)
+        assert isinstance(prior, TablePrior)
         half = 0.5 ** (1 / 0.7)
         assert prior.weights == pytest.approx([half * 30 / 50, half * 10 / 30])
         config = Config(a=1, b=2)
@@ -145,7 +145,7 @@ class TestSizes:
     def test_only_the_nearest_two_dozen_are_learned_from(self) -> None:
         told = [({"M": 2.0**k}, table(1)[:3]) for k in range(30)]
         prior = prior_for({"M": 1}, SPACE, told, guess=False)
-        assert isinstance(prior, SizesPrior)
+        assert isinstance(prior, TablePrior)
         assert len(prior.weights) == 24
         assert prior.weights[0] == pytest.approx(3 / 23)
         assert (np.diff(prior.weights) < 0).all()

@@ -9,7 +9,7 @@ import pytest
 from whet.core.config import Config
 from whet.core.space import Space
 from whet.learn.features import Codebook
-from whet.learn.rules import Rules
+from whet.learn.prior import Rules
 
 
 def slower(space: Space, **config: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from whet.learn.threads import one_thread
+from whet.learn.gaussian import one_thread
 
 
 def threads() -> set[int]:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-from whet.learn.plain_trees import MOST_NODES, MOST_TREES, PlainTrees
-from whet.learn.trees import Trees
+from whet.learn.trees import MOST_NODES, MOST_TREES, PlainTrees, Trees
 
 RNG = np.random.default_rng(3)
 ROWS = RNG.random((80, 4)).astype(np.float32).astype(np.float64)

@@ -20,11 +20,11 @@ from whet.core.workload import Workload
 from whet.engine.fallback.models import KeptModel, ModelError, Models, models_beside, read_model
 from whet.engine.recall.known import timed_like
 from whet.engine.target import Target
-from whet.learn.columns import Extra
-from whet.learn.costmodel import CostModel
-from whet.learn.inherit import (
+from whet.learn.costmodel import (
     ENOUGH_KEYS,
     SURE,
+    CostModel,
+    Extra,
     ModelPick,
     Tuned,
     model_picks,

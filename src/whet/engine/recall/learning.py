@@ -6,8 +6,8 @@ from typing import Any
 
 from whet.core.space import Space
 from whet.core.workload import Workload
-from whet.learn.costmodel import key_distance, prior_for
-from whet.learn.prior import Prior
+from whet.learn.keys import key_distance
+from whet.learn.prior import Prior, prior_for
 from whet.store import StoreReader
 
 # So many of the nearest workloads are read: more teach little, and reading them takes time.
