@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial

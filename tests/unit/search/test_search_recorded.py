@@ -19,12 +19,11 @@ import pytest
 import sklearn.ensemble
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.space import Ordered, Permutation, Space
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.learn.prior import Prior, prior_for, prior_from
 from whet.search import Strategy, candidates, make_strategy
 from whet.search.quick import Quick

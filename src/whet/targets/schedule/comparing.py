@@ -11,13 +11,12 @@ from pathlib import Path
 
 from whet.builds import Builder, BuildResult
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.intermediate import FACT
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.engine import tune
 from whet.engine.host import memory_info
 from whet.engine.settings import Settings

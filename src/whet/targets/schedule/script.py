@@ -38,8 +38,7 @@ from typing import Any
 
 from whet.core.config import Value
 from whet.core.errors import SpaceError, UsageError, did_you_mean
-from whet.core.space import Categorical, Parameter, Space
-from whet.core.space.parameter import infer
+from whet.core.space import Categorical, Parameter, Space, infer
 from whet.core.toml import parse_toml
 from whet.targets.schedule.bindings import Bindings, bindings, located
 
