@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 
 import whet
-from whet.targets.host import host_device
+from whet.targets.base import host_device
 from whet.targets.native.compile import compiler_version
 
 HERE = Path(__file__).parent

@@ -168,7 +168,7 @@ def record(asked: Any) -> dict[str, Any]:
 def pack(asked: Any) -> dict[str, Any]:
     from whet.store import MemoryStore
     from whet.store.bundles.writing import write_bundle
-    from whet.targets.recorded import RecordedFiles
+    from whet.targets.files import RecordedFiles
     from whet.targets.triton.jit.packing import packing
     from whet.targets.triton.jit.records import Records
 

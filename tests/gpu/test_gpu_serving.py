@@ -67,7 +67,7 @@ print(json.dumps({
 PACK = """
 from whet.store import MemoryStore
 from whet.store.bundles.writing import write_bundle
-from whet.targets.recorded import RecordedFiles
+from whet.targets.files import RecordedFiles
 from whet.targets.triton.jit.packing import packing
 from whet.targets.triton.jit.records import Records
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.autotuner.errors import ArgumentError
+from whet.autotuner.configs import ArgumentError
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.files import write_whole

@@ -15,8 +15,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from whet.autotuner.errors import ArgumentError, EmptySpaceError
-from whet.core.errors import did_you_mean
+from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.kernels.spaces import (
     FP8_GEMM_SPACE,
     GATED_MLP_SPACE,
@@ -24,6 +23,17 @@ from whet.kernels.spaces import (
     default_of,
     values_of,
 )
+
+
+class ArgumentError(UsageError, ValueError):
+    """A `UsageError` that code which knows nothing of whet can catch as a `ValueError`."""
+
+
+class EmptySpaceError(ArgumentError, TuningFailedError):
+    """Nothing to choose from: said early, and the same failure as when no config works."""
+
+    exit_code = 1
+
 
 # The parameters of the kernels in `whet.kernels`, without the constraints of their spaces.
 RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = values_of(RMSNORM_ROPE_SPACE)

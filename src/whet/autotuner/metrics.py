@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 
-from whet.autotuner.errors import ArgumentError
+from whet.autotuner.configs import ArgumentError
 
 
 @dataclass(frozen=True)

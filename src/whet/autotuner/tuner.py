@@ -4,32 +4,272 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from whet.autotuner.cache import ConfigCache
-from whet.autotuner.devices import Place, find_place
-from whet.autotuner.errors import ArgumentError
+from whet.autotuner.configs import ArgumentError, check_config_space
 from whet.autotuner.metrics import (
     KernelMetrics,
     compute_elementwise_metrics,
     compute_gemm_metrics,
 )
-from whet.autotuner.target import CallableTarget, PlainChoices
 from whet.core.budget import Budget
-from whet.core.errors import NotTunedError, TuningFailedError, UsageError
+from whet.core.config import Config, Value, freeze_value
+from whet.core.errors import NotTunedError, SpaceError, TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
-from whet.core.space import Space
+from whet.core.space import Space, value_key
 from whet.core.trial import Trial
-from whet.engine import Settings, tune
+from whet.core.workload import Workload
+from whet.engine import BenchLimits, Settings, tune
 from whet.engine.fallback.mode import current_mode
 from whet.engine.settings import resolve_settings
-from whet.measure import CpuTimer, Timer
-from whet.targets.function import check_keywords
+from whet.measure import Bench, CpuTimer, DeviceRoom, LocalBench, Timer, Verdict
+from whet.targets.base import host_device
+from whet.targets.function import FunctionTarget, LoadedFunction, check_keywords
 from whet.targets.triton import device as gpu
+
+_HOST = re.compile(r"cpu(:\d+)?")
+_CUDA = re.compile(r"cuda(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a callable runs: `gpu` is the index of the device whose clock times it, None for the
+    host's. `wait` returns when what the callable has queued has ended."""
+
+    gpu: int | None
+    wait: Callable[[], object]
+
+    def current(self) -> AbstractContextManager[object]:
+        """Makes the GPU the current one."""
+        if self.gpu is None:
+            return nullcontext()
+        device: AbstractContextManager[object] = sys.modules["torch"].cuda.device(self.gpu)
+        return device
+
+
+def find_place(device: str | None, kernel_fn: Callable[..., Any], values: Sequence[Any]) -> Place:
+    """The place that `device` names: `cpu`, `cuda`, `cuda:1` or a GPU's name as torch gives it.
+
+    It must be here, and the CUDA tensors among `values` must be on it: what is measured elsewhere
+    would be cached under a wrong name. Without `device` the tensors decide, the callable's own
+    included. Without any, the host's clock is right for every callable, as long as it waits for
+    the GPU that the process may use. torch is imported only if a GPU is named.
+    """
+    if device is not None and _HOST.fullmatch(device):
+        _refuse_tensors(device, values)
+        return Place(None, _nothing)
+    if device is not None:
+        return _on_gpu(_named_gpu(device, kernel_fn, values))
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found = _tensor_device(torch, [*values, *_captured(torch, kernel_fn)])
+        if found is not None:
+            return _on_gpu(found.index)
+    return Place(None, _wait_for_cuda)
+
+
+def _on_gpu(index: int) -> Place:
+    return Place(index, partial(sys.modules["torch"].cuda.synchronize, index))
+
+
+def _wait_for_cuda() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _captured(torch: Any, kernel_fn: Callable[..., Any]) -> list[Any]:
+    """The tensors that a function uses from around it."""
+    try:
+        found = inspect.getclosurevars(kernel_fn)
+    except (TypeError, ValueError):  # another kind of callable, or a variable without a value
+        return []
+    around = [*found.nonlocals.values(), *found.globals.values()]
+    return [value for value in around if isinstance(value, torch.Tensor)]
+
+
+def _refuse_tensors(device: str, values: Sequence[Any]) -> None:
+    torch = sys.modules.get("torch")
+    found = None if torch is None else _tensor_device(torch, values)
+    if found is not None:
+        raise _elsewhere(device, found)
+
+
+def _named_gpu(device: str, kernel_fn: Callable[..., Any], values: Sequence[Any]) -> int:
+    named = _CUDA.fullmatch(device)
+    torch, why = _torch_with_cuda()
+    if torch is None:
+        if named is None:
+            raise _unknown(device, ["cpu"])
+        raise ArgumentError(
+            f"cannot use device='{device}': {why}; omit device=, or give device='cpu' to time "
+            "the callable on the host"
+        )
+    count = torch.cuda.device_count()
+    if named is None:
+        names = [torch.cuda.get_device_name(index) for index in range(count)]
+        if device not in names:
+            raise _unknown(device, ["cpu", *_indexed(count), *dict.fromkeys(names)])
+        allowed = [index for index, name in enumerate(names) if name == device]
+    elif named[1] is None:
+        allowed = list(range(count))
+    elif int(named[1]) < count:
+        allowed = [int(named[1])]
+    else:
+        raise _unknown(device, ["cpu", *_indexed(count)])
+    found = _tensor_device(torch, values)
+    if found is not None and found.index not in allowed:
+        raise _elsewhere(device, found)
+    found = found or _tensor_device(torch, _captured(torch, kernel_fn))
+    likely: int = torch.cuda.current_device() if found is None else found.index
+    return likely if likely in allowed else allowed[0]
+
+
+def _torch_with_cuda() -> tuple[Any, str]:
+    """torch, or None and what is missing."""
+    try:
+        torch: Any = import_module("torch")
+    except ImportError:
+        return None, "torch is not installed"
+    if torch.cuda.is_available():
+        return torch, ""
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return None, f"torch {torch.__version__} is built without CUDA"
+    return None, "torch sees no GPU"
+
+
+def _tensor_device(torch: Any, values: Iterable[Any]) -> Any:
+    """The device of the first CUDA tensor, also inside lists, tuples and dictionaries."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_cuda:
+                return value.device
+        elif isinstance(value, list | tuple | dict):
+            inner = value.values() if isinstance(value, dict) else value
+            device = _tensor_device(torch, inner)
+            if device is not None:
+                return device
+    return None
+
+
+def _indexed(count: int) -> list[str]:
+    return [f"cuda:{index}" for index in range(count)]
+
+
+def _unknown(device: str, valid: Sequence[str]) -> ArgumentError:
+    return ArgumentError(f"there is no device '{device}'; valid: {', '.join(valid)}")
+
+
+def _elsewhere(device: str, found: Any) -> ArgumentError:
+    return ArgumentError(
+        f"device='{device}', but a tensor argument is on {found}; give device='{found}' or move it"
+    )
+
+
+class PlainChoices:
+    """The author's own values behind the plain ones that the engine and a cache can hold.
+
+    `{"dtype": [torch.float16]}` is searched and cached as `{"dtype": "torch.float16"}`, and the
+    kernel is given `torch.float16`.
+    """
+
+    def __init__(self, config_space: Mapping[str, Any]) -> None:
+        check_config_space(config_space)
+        plain = {name: [_plain(value) for value in config_space[name]] for name in config_space}
+        try:
+            self.space = Space(plain)
+        except SpaceError as error:
+            raise ArgumentError(f"config_space: {error}") from None
+        self.size = 1
+        self._originals: dict[str, dict[int | str, Any]] = {}
+        for name, values in plain.items():
+            self.size *= len(values)
+            self._originals[name] = dict(
+                zip(map(value_key, values), config_space[name], strict=True)
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._originals)
+
+    def originals(self, config: Mapping[str, Value]) -> dict[str, Any]:
+        return {name: self._originals[name][value_key(config[name])] for name in self._originals}
+
+    def offer(self, config: Mapping[str, Value]) -> bool:
+        """False for a config of another space, such as one cached before the space changed."""
+        return config.keys() == self._originals.keys() and all(
+            value_key(value) in self._originals[name] for name, value in config.items()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallableTarget(FunctionTarget):
+    """A function that is timed in this process and where it runs. Each config is called
+    `warmup_runs` times before the timer's own warm-up, and never less than once."""
+
+    choices: PlainChoices
+    runs_on: Place
+    timer: Timer
+    warmup_runs: int = 0
+
+    method = None
+
+    def workload(self) -> Workload:
+        # The store is gone with the run: nothing has to be recognised by its source later.
+        return Workload(kernel=self.name, fingerprint="", device=host_device())
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        room = DeviceRoom(limits.device_bytes)
+        return LocalBench(self, self.timer, room=room, alone=self.runs_on.current)
+
+    def load(self, config: Config, artifact: Any) -> LoadedCallable:
+        return LoadedCallable(self, config)
+
+    def keywords(self, config: Config) -> dict[str, Any]:
+        return {**self.kwargs, **self.choices.originals(config)}
+
+
+class LoadedCallable(LoadedFunction):
+    """The callable with one config bound to it."""
+
+    def __init__(self, target: CallableTarget, config: Config) -> None:
+        super().__init__(target, config)
+        self._runs_on = target.runs_on
+        self._further_warmup_runs = target.warmup_runs - 1
+
+    def repeat(self, n: int) -> None:
+        """On a GPU it returns before the last has ended: its timer times them in their queue."""
+        super().repeat(n)
+        if self._runs_on.gpu is None:
+            self._runs_on.wait()
+
+    def check(self) -> Verdict:
+        """Waits, so that what fails on the device is this config's failure."""
+        self.repeat(self._further_warmup_runs)
+        self._runs_on.wait()
+        return super().check()
+
+
+def _plain(value: Any) -> Value:
+    try:
+        return freeze_value(value)
+    except SpaceError:
+        return repr(value)
+
 
 __all__ = [
     "TritonAutoTuner",

@@ -16,8 +16,8 @@ from whet.core.status import LimitKind
 from whet.engine.recall.known import recalled
 from whet.engine.settings import Settings
 from whet.engine.target import Target
-from whet.search.spread import spread
-from whet.search.strategy import RACED_WHOLE
+from whet.search import RACED_WHOLE
+from whet.search.unguided import spread
 from whet.store import StoreReader
 from whet.workers import Kind, Task
 

@@ -22,8 +22,7 @@ from whet.engine.log import log_event
 from whet.engine.recall.known import answer_from
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import KeepsCode, Target, mode_of
-from whet.search.registry import check_search
-from whet.search.strategy import RACED_WHOLE
+from whet.search import RACED_WHOLE, check_search
 from whet.store import open_store
 
 # Imported where they are used: what the store answers needs no run, and a new process should have
@@ -284,7 +283,7 @@ def _strategy(
     settings: Settings,
     transfer: Transfer | None,
 ) -> Strategy:
-    from whet.search.registry import make_strategy
+    from whet.search import make_strategy
 
     space, budget = target.space, _effective_budget(settings.budget, target.space)
     within = WHOLE_IN_TIME if budget.trials is None else budget.trials

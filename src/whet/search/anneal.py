@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from whet.core.space import Space
-from whet.search.basis import ModelFree, Ratings
-from whet.search.moves import Codes
+from whet.search.model_free import Codes, ModelFree, Ratings
 
 # How much slower, in log time, may be accepted: at first, at last, and what is left of it from one
 # outcome to the next.
@@ -45,7 +44,7 @@ class Anneal(ModelFree):
         return self._bred(self._step)
 
     def _step(self) -> Codes | None:
-        here, axes = self._here, self._ground.chart.axes
+        here, axes = self._here, self._pool.encoding.axes
         if here is None:
             return None
         heat = self._temperature / HOT
@@ -54,7 +53,7 @@ class Anneal(ModelFree):
         for at in self._rng.permutation(len(axes))[:changes]:
             steps = int(self._rng.geometric(0.8 - 0.4 * heat))
             target[at] = axes[at].moved(here[at], steps, self._rng)
-        return self._ground.nearest(self._ground.chart.points([tuple(target)])[0], here, self._rng)
+        return self._pool.nearest(self._pool.encoding.points([tuple(target)])[0], here, self._rng)
 
     def _learn(self, codes: Codes, score: float) -> None:
         if self._accepts(score):

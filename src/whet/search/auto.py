@@ -2,7 +2,7 @@
 
 A space that is raced whole is taken in a random order after the author's first config: there the
 order decides only how good the best so far is at any time, and a random one beats the author's,
-in which neighbours are alike. A larger one is searched by Gaussian processes (`two_views.py`), and
+in which neighbours are alike. A larger one is searched by Gaussian processes (`gp.py`), and
 only then are these imported.
 """
 
@@ -14,7 +14,7 @@ from whet.core.config import Config
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.learn.prior import Prior
-from whet.search.strategy import RACED_WHOLE, Strategy
+from whet.search import RACED_WHOLE, Strategy
 from whet.search.unguided import Random
 
 
@@ -35,7 +35,7 @@ class Auto:
         if transfer is None and whole and space.is_small(RACED_WHOLE):
             self._strategy = Random(space, seed)
         else:
-            from whet.search.two_views import TwoViews
+            from whet.search.gp import TwoViews
 
             self._strategy = TwoViews(space, seed, transfer=transfer)
         self.guided = self._strategy.guided

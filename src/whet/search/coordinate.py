@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from whet.core.space import Space
-from whet.search.basis import ModelFree, Ratings
-from whet.search.moves import Codes
+from whet.search.model_free import Codes, ModelFree, Ratings
 
 # Fresh starts once a config is known to be better than all its neighbours.
 RESTARTS = 3

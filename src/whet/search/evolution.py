@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whet.search.basis import ModelFree
-from whet.search.moves import Codes
+from whet.search.model_free import Codes, ModelFree
 
 POPULATION = 12
 # With fewer there is no difference between two others to go by.
@@ -34,11 +33,11 @@ class Evolution(ModelFree):
         return self._bred(lambda: self._child(population))
 
     def _child(self, population: Sequence[Codes]) -> Codes | None:
-        points = self._ground.chart.points(population)
+        points = self._pool.encoding.points(population)
         member, one, other = self._rng.permutation(len(points))[:3]
         elite = self._rng.integers(max(1, int(ELITE * len(points))))
         scale = self._rng.uniform(*SCALE)
         towards = points[elite] - points[member] + points[one] - points[other]
         crossing = self._rng.random(len(towards)) < CROSSING
         child = points[member] + np.where(crossing, scale * towards, 0.0)
-        return self._ground.nearest(child, population[member], self._rng)
+        return self._pool.nearest(child, population[member], self._rng)

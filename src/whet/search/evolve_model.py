@@ -52,17 +52,19 @@ class EvolveModel(Modelled):
     def _evolved(self, free: npt.NDArray[np.intp]) -> list[int]:
         """The next round: the best rated of all generations that are still free."""
         model = self._model()
-        generation = self._ancestors(free)
         rated: dict[int, float] = {}
-        for _ in range(GENERATIONS):
+
+        def rate(generation: list[int]) -> None:
             new = [row for row in dict.fromkeys(generation) if row not in rated]
             if new:
                 rated.update(zip(new, self._rate(model, new).tolist(), strict=True))
+
+        generation = self._ancestors(free)
+        rate(generation)
+        for _ in range(GENERATIONS):
             parents = sorted(dict.fromkeys(generation), key=rated.__getitem__)[: POPULATION // 2]
             generation = parents + [self._child(parents) for _ in range(POPULATION // 2)]
-        new = [row for row in dict.fromkeys(generation) if row not in rated]
-        if new:
-            rated.update(zip(new, self._rate(model, new).tolist(), strict=True))
+            rate(generation)
         order = sorted(rated, key=rated.__getitem__)
         return self._apart([row for row in order if self._candidates.free[row]])
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whet.search.basis import ModelFree
-from whet.search.moves import Codes
+from whet.search.model_free import Codes, ModelFree
 
 POPULATION = 12
 TOURNAMENT = 3
@@ -36,8 +35,8 @@ class Genetic(ModelFree):
             )
         ]
         self._mutate(genes, surely=tuple(genes) in (mother, father))
-        point = self._ground.chart.points([tuple(genes)])[0]
-        return self._ground.nearest(point, mother, self._rng)
+        point = self._pool.encoding.points([tuple(genes)])[0]
+        return self._pool.nearest(point, mother, self._rng)
 
     def _parent(self, population: Sequence[Codes]) -> Codes:
         """The population is sorted, so the lowest place wins the tournament."""
@@ -57,4 +56,4 @@ class Genetic(ModelFree):
             moved = [int(self._rng.integers(width))]
         for at in moved:
             steps = int(self._rng.geometric(ONE_STEP))
-            genes[at] = self._ground.chart.axes[at].moved(genes[at], steps, self._rng)
+            genes[at] = self._pool.encoding.axes[at].moved(genes[at], steps, self._rng)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +12,192 @@ from whet.core.config import Config
 from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
-from whet.learn.features import Features, Points
+from whet.learn.features import Codebook, Codes, Features, Points
 from whet.learn.gaussian import matern, one_thread
 from whet.learn.prior import Prior, Rules
-from whet.search.candidates import Candidates
-from whet.search.outcomes import Outcomes, Risk
+
+Rows = npt.NDArray[np.intp]
+
+# A space of at most so many configs is looked at as a whole.
+LISTED = 20_000
+# Of a larger one so many are drawn.
+DRAWN = 8_000
+# No pool grows beyond this, whatever is added to it.
+MOST = 60_000
+
+
+class Candidates:
+    """Configs by row number. A row is free until it is asked for or told of."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        self._space = space
+        self.whole = space.is_small(LISTED)
+        self.book = Codebook(space)
+        drawn = list(space) if self.whole else space.sample(rng, DRAWN)
+        self.codes: Codes = self.book.codes(drawn)
+        self._configs: list[Config] = drawn
+        self._rows = {row.tobytes(): at for at, row in enumerate(self.codes)}
+        self.free = np.ones(len(drawn), dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def config(self, row: int) -> Config:
+        return self._configs[row]
+
+    def configs(self) -> Sequence[Config]:
+        return self._configs
+
+    def take(self, row: int) -> None:
+        self.free[row] = False
+
+    def row(self, config: Config) -> int | None:
+        """Where a config stands; None for one that is not of this space."""
+        codes = self.book.code(config)
+        return None if codes is None else self.admit(codes)
+
+    def admit(self, codes: Sequence[int]) -> int | None:
+        """The row of these codes, which a valid config outside the pool now gets; else None."""
+        key = np.array(codes, dtype=np.int32)
+        known = self._rows.get(key.tobytes())
+        if known is not None or self.whole:
+            return known
+        config = self.book.config(key.tolist())
+        if len(self) >= MOST or config not in self._space:
+            return None
+        self._append([config], key[None, :])
+        return len(self) - 1
+
+    def neighbours(self, row: int) -> Rows:
+        """The free ones that differ from it in one parameter, in any way or by one move where
+        the space is too large to list."""
+        if self.whole:
+            differing = (self.codes != self.codes[row]).sum(axis=1)
+            found = np.flatnonzero((differing == 1) & self.free)
+        else:
+            around = self._space.neighbours(self._configs[row])
+            rows = [at for config in around if (at := self.row(config)) is not None]
+            found = np.array([at for at in rows if self.free[at]], dtype=np.intp)
+        return found
+
+    def refill(self, rng: np.random.Generator) -> bool:
+        """More of a space that is too large to list; False where nothing new was found."""
+        before = len(self)
+        if not self.whole and before < MOST:
+            for config in self._space.sample(rng, DRAWN // 4):
+                self.row(config)
+        return len(self) > before
+
+    def _append(self, configs: Iterable[Config], codes: Codes) -> None:
+        for config, row in zip(configs, codes, strict=True):
+            self._rows[row.tobytes()] = len(self._configs)
+            self._configs.append(config)
+        self.codes = np.vstack([self.codes, codes])
+        self.free = np.append(self.free, np.ones(len(codes), dtype=bool))
+
 
 Floats = npt.NDArray[np.float64]
+
+# How far an outcome tells about failures around it, in the unit cube.
+REACH = 0.4
+# The log odds beyond which no parameter's values make a failure more or less likely.
+SUREST = 5.0
+# What is known beforehand counts as much as so many outcomes.
+LASTING = 10
+
+
+class Outcomes:
+    """A later outcome of a row replaces the earlier."""
+
+    def __init__(self) -> None:
+        self.logs: dict[int, float] = {}
+        self.failed: dict[int, None] = {}
+
+    def record(self, row: int, trial: Trial) -> None:
+        ns = trial.median_ns if trial.status.measured else None
+        self.logs.pop(row, None)
+        self.failed.pop(row, None)
+        if ns is not None and ns > 0 and math.isfinite(ns):
+            self.logs[row] = math.log(ns)
+        else:
+            self.failed[row] = None
+
+    def __contains__(self, row: int) -> bool:
+        return row in self.logs or row in self.failed
+
+    def __len__(self) -> int:
+        return len(self.logs) + len(self.failed)
+
+    @property
+    def best(self) -> float:
+        return min(self.logs.values(), default=math.inf)
+
+    @property
+    def best_row(self) -> int | None:
+        return min(self.logs, key=self.logs.__getitem__, default=None)
+
+    def fastest(self, n: int) -> list[int]:
+        return sorted(self.logs, key=self.logs.__getitem__)[:n]
+
+
+class Risk:
+    """The chance that a row fails: what the values of its parameters say, and where outcomes are
+    close by the share of failures among them.
+
+    Nothing is computed before the first failure. `beforehand` is what is known from elsewhere,
+    NaN where nothing is; it gives way as outcomes come in.
+    """
+
+    def __init__(self, outcomes: Outcomes, beforehand: Floats | None = None) -> None:
+        self._outcomes = outcomes
+        self._beforehand = beforehand
+        self._felt = np.empty(0, np.float32)
+        self._failures = np.empty(0, np.float32)
+        self._counted: dict[int, bool] = {}
+
+    def succeeding(self, points: Points, codes: Codes) -> Floats:
+        """The chance of success of every row."""
+        outcomes = self._outcomes
+        if not outcomes.failed and self._beforehand is None:
+            return np.ones(len(points))
+        self._count(points)
+        expected = self._by_values(codes)
+        if self._beforehand is not None:
+            at = np.flatnonzero(~np.isnan(self._beforehand))
+            share = LASTING / (LASTING + len(outcomes))
+            expected[at] = share * self._beforehand[at] + (1 - share) * expected[at]
+        chance: Floats = 1 - (self._failures + expected) / (self._felt + 1)
+        return np.maximum(chance, 1e-3)
+
+    def _by_values(self, codes: Codes) -> Floats:
+        """Naive Bayes: each parameter's value speaks for itself."""
+        failed, worked = list(self._outcomes.failed), list(self._outcomes.logs)
+        odds = np.full(len(codes), np.log((len(failed) + 0.5) / (len(worked) + 0.5)))
+        if not failed or not worked:
+            return np.asarray(1 / (1 + np.exp(-np.clip(odds, -SUREST, SUREST))))
+        for column in codes.T:
+            values = int(column.max()) + 1
+            bad = np.bincount(column[failed], minlength=values) + 0.5
+            good = np.bincount(column[worked], minlength=values) + 0.5
+            odds += (np.log(bad / bad.sum()) - np.log(good / good.sum()))[column]
+        return np.asarray(1 / (1 + np.exp(-np.clip(odds, -SUREST, SUREST))))
+
+    def _count(self, points: Points) -> None:
+        outcomes = self._outcomes
+        replaced = any(failed != (row in outcomes.failed) for row, failed in self._counted.items())
+        if len(self._felt) != len(points) or replaced:
+            self._felt = np.zeros(len(points), np.float32)
+            self._failures = np.zeros(len(points), np.float32)
+            self._counted = {}
+        for row in (*outcomes.logs, *outcomes.failed):
+            if row not in self._counted:
+                felt = matern(((points - points[row]) ** 2).sum(axis=1) / np.float32(REACH**2))
+                failed = row in outcomes.failed
+                self._felt += felt
+                self._failures += felt * np.float32(failed)
+                self._counted[row] = failed
+
+
 Singles = npt.NDArray[np.float32]
 
 # The starting configs are the farthest from one another among so many random ones.

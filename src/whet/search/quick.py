@@ -12,10 +12,9 @@ from whet.core.config import Config
 from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
-from whet.learn.gaussian import expected_improvement
 from whet.learn.prior import Prior
+from whet.search.gp import TwoViews
 from whet.search.modelled import Floats
-from whet.search.two_views import TwoViews
 
 # A third of a short list, but at least and at most so many, far from one another, are measured
 # before anything is left out.
@@ -129,17 +128,8 @@ class Quick(TwoViews):
     def _appeal(self) -> Floats:
         """What each row is expected to gain, as a share of the best time so far, by how long its
         build is expected to take, in average ones."""
-        views, opinions = self._views(), self._opinions()
-        gains = []
-        for which in self._choosers():
-            mean, deviation = self._surrogates[which].predict(
-                views[which], self._pending, opinions[which]
-            )
-            doubtful = deviation * np.float32(DOUBT)
-            gains.append(expected_improvement(mean, doubtful, self._outcomes.best))
         chance = np.maximum(self._succeeding(), LEAST_CHANCE)
-        appeal: Floats = np.mean(gains, axis=0) * chance / self._build_times()
-        return appeal
+        return self._expected_gain(DOUBT) * chance / self._build_times()
 
     def _build_times(self) -> Floats:
         """By a ridge regression of the log on each parameter and its square."""

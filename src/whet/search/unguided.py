@@ -1,4 +1,5 @@
-"""Strategies that learn nothing from outcomes: every config in the author's order, or at random."""
+"""Strategies that learn nothing from outcomes: every config in the author's order, or at random, or
+none at all; and a few configs that stand for a whole list."""
 
 from __future__ import annotations
 
@@ -79,3 +80,32 @@ class Random(Unguided):
                     break
         left = [config for config in self._space if config not in self._seen]
         yield from (left[i] for i in self._generator.permutation(len(left)))
+
+
+class Given:
+    """Asks for nothing: what is tried is up to the run, and that is enough."""
+
+    name = "quick"
+    guided = False
+    enough = True
+
+    def ask(self, n: int) -> list[Config]:
+        return []
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        pass
+
+
+def spread(space: Space, n: int) -> list[Config]:
+    """`n` configs that stand for a whole list: the author's first, and then each as far as can be
+    from those before it."""
+    configs = list(space)
+    if n >= len(configs):
+        return configs
+    points = space.encode(configs)
+    chosen = [0]
+    nearest = ((points - points[0]) ** 2).sum(axis=1)
+    while len(chosen) < n:
+        chosen.append(int(np.argmax(nearest)))
+        nearest = np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
+    return [configs[at] for at in chosen]

@@ -6,37 +6,79 @@ import inspect
 import platform
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whet.builds import Job
 from whet.core.buckets import Buckets
 from whet.core.config import Config, Value
 from whet.core.errors import OtherSourceError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
-from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
-from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
+from whet.measure.bench.bits import (
+    BIT_CHECKS,
+    EVEN,
+    LAUNCHES,
+    REAL,
+    WIDE,
+    BitCheck,
+    bit_facts,
+    checked_key,
+    fill_array,
+    value_hash,
+)
 from whet.measure.bench.failures import from_exception
 from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
-from whet.targets.bits import function_bits
-from whet.targets.callables import asked, refuse_lazy, refuse_unfinished
-from whet.targets.fingerprint import Source, place_of
-from whet.targets.host import host_device
+from whet.targets.base import HostTarget, asked, host_device, refuse_lazy, refuse_unfinished
+from whet.targets.fingerprint import Source
 from whet.targets.key import key_of
+
+
+def function_bits(
+    fn: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Value]:
+    """Each call gets copies of the arrays, so that all begin from the same."""
+    import numpy as np
+
+    def call(inputs: str) -> dict[str, str]:
+        arrays: dict[str, Any] = {}
+
+        def copied(name: str, value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return value
+            arrays[name] = value.copy()
+            if inputs != REAL:
+                fill_array(arrays[name], inputs, len(arrays))
+            return arrays[name]
+
+        given = [copied(str(place), value) for place, value in enumerate(args)]
+        named = {name: copied(name, value) for name, value in keywords.items()}
+        hashes = {"return value": value_hash(fn(*given, **named))}
+        return hashes | {name: value_hash(array) for name, array in arrays.items()}
+
+    runs = {REAL: [call(REAL) for _ in range(LAUNCHES)]}
+    floating = [v for v in (*args, *keywords.values()) if isinstance(v, np.ndarray)]
+    if not any(array.dtype.kind in "fc" for array in floating):
+        return bit_facts(runs)
+    try:
+        runs |= {kind: [call(kind) for _ in range(LAUNCHES)] for kind in (EVEN, WIDE)}
+    except Exception as error:
+        why = f"it fails on others ({type(error).__name__}: {error})"
+        return bit_facts({REAL: runs[REAL]}, why)
+    return bit_facts(runs)
+
 
 Check = Callable[[Any, Config], "bool | str"]
 
 
 @dataclass(frozen=True)
-class FunctionTarget:
+class FunctionTarget(HostTarget):
     """`whet.function(fn, {"block": [16, 32]})`: times `fn(*args, **kwargs, block=…)`.
 
     It runs in a forked child, so that a config which crashes or never returns costs only that
@@ -63,12 +105,7 @@ class FunctionTarget:
     place: str = ""
     make_timer: MakeTimer = CpuTimer
 
-    shares_host = True
     build_mode = "fork"
-
-    @property
-    def method(self) -> Method | None:
-        return Method(self.make_timer().name)
 
     @property
     def samples(self) -> int | None:
@@ -85,12 +122,6 @@ class FunctionTarget:
             toolchain=FrozenMap({"python": platform.python_version()}),
             origin=source.origin,
         )
-
-    def reject(self, config: Config) -> str | None:
-        return None
-
-    def job(self, config: Config) -> Job | None:
-        return None
 
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
@@ -122,26 +153,8 @@ class FunctionTarget:
         if (own := host_device().name) != processor:
             raise OtherSourceError(f"its processor is {own}, not {processor}")
 
-    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
-        return None
-
-    def features(self, config: Config) -> Mapping[str, float]:
-        return {}
-
-    def defined_at(self) -> str:
-        return self.place or place_of(self.file, self)
-
-    def placed(self, place: str) -> FunctionTarget:
-        return replace(self, place=place)
-
     def call_arguments(self) -> Mapping[str, Any]:
         return {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
-
-    def tune_key(self) -> None:
-        return None
-
-    def tune_remedy(self, command: str) -> str:
-        return f"tune it with: {command}"
 
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)

@@ -19,7 +19,7 @@ from whet.core.space import Categorical, Ordered, Permutation, Space
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.search.strategy import Strategy
+from whet.search import Strategy
 
 FAILURES = tuple(status for status in Status if status.failed)
 

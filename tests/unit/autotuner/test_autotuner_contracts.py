@@ -3,8 +3,7 @@
 import time
 from collections import Counter
 
-from whet.autotuner.devices import find_place
-from whet.autotuner.target import CallableTarget, PlainChoices
+from whet.autotuner.tuner import CallableTarget, PlainChoices, find_place
 from whet.measure import CpuTimer
 from whet.testing.target_kit import TargetContract
 

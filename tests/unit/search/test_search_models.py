@@ -15,8 +15,7 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.learn.prior import prior_from
 from whet.search import make_strategy
-from whet.search.candidates import Candidates
-from whet.search.outcomes import Outcomes, Risk
+from whet.search.modelled import Candidates, Outcomes, Risk
 
 MODELS = ("auto", "gp", "tpe", "forest", "evolve-model")
 SPACE = Space(

@@ -1,4 +1,4 @@
-"""The ground strategies move on: neighbours, the nearest free config, draws; listed or not."""
+"""The pool strategies move on: neighbours, the nearest free config, draws; listed or not."""
 
 from __future__ import annotations
 
@@ -9,34 +9,42 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.space import Categorical, Ordered, Permutation, Space
-from whet.search.moves import Axis, Chart, Codes, Ground, Listed, Unlisted, ground_of
+from whet.search.model_free import (
+    Axis,
+    Codes,
+    ConfigPool,
+    Encoding,
+    ListedPool,
+    SampledPool,
+    pool_of,
+)
 
 SPACE = Space({"a": [1, 2, 4, 8], "b": [0, 1, 2, 3], "c": ["x", "y", "z"]}, ["a > b"])
 
 
-@pytest.fixture(params=[Listed, Unlisted])
-def ground(request: pytest.FixtureRequest) -> Ground:
-    make: Callable[[Space], Ground] = request.param
+@pytest.fixture(params=[ListedPool, SampledPool])
+def pool(request: pytest.FixtureRequest) -> ConfigPool:
+    make: Callable[[Space], ConfigPool] = request.param
     return make(SPACE)
 
 
-def codes(ground: Ground, **values: object) -> Codes:
-    found = ground.chart.codes(Config(values))
+def codes(pool: ConfigPool, **values: object) -> Codes:
+    found = pool.encoding.codes(Config(values))
     assert found is not None
     return found
 
 
 def test_small_spaces_are_listed_and_large_ones_are_not() -> None:
-    assert isinstance(ground_of(SPACE), Listed)
-    assert isinstance(ground_of(Space({f"p{i}": list(range(9)) for i in range(9)})), Unlisted)
+    assert isinstance(pool_of(SPACE), ListedPool)
+    assert isinstance(pool_of(Space({f"p{i}": list(range(9)) for i in range(9)})), SampledPool)
 
 
 class TestGround:
     def test_neighbours_are_one_step_along_an_order_or_any_other_category(
-        self, ground: Ground
+        self, pool: ConfigPool
     ) -> None:
-        around = ground.neighbours(codes(ground, a=4, b=1, c="x"))
-        assert {str(ground.config(one)) for one in around} == {
+        around = pool.neighbours(codes(pool, a=4, b=1, c="x"))
+        assert {str(pool.config(one)) for one in around} == {
             "a=2 b=1 c=x",
             "a=8 b=1 c=x",
             "a=4 b=0 c=x",
@@ -45,68 +53,68 @@ class TestGround:
             "a=4 b=1 c=z",
         }
 
-    def test_what_is_taken_is_no_neighbour_and_not_the_nearest(self, ground: Ground) -> None:
-        here, there = codes(ground, a=4, b=1, c="x"), codes(ground, a=4, b=2, c="x")
-        ground.take(here)
-        ground.take(there)
-        assert there not in ground.neighbours(here)
-        point = ground.chart.points([there])[0]
-        assert ground.nearest(point, here, np.random.default_rng(0)) not in (here, there, None)
+    def test_what_is_taken_is_no_neighbour_and_not_the_nearest(self, pool: ConfigPool) -> None:
+        here, there = codes(pool, a=4, b=1, c="x"), codes(pool, a=4, b=2, c="x")
+        pool.take(here)
+        pool.take(there)
+        assert there not in pool.neighbours(here)
+        point = pool.encoding.points([there])[0]
+        assert pool.nearest(point, here, np.random.default_rng(0)) not in (here, there, None)
 
-    def test_the_nearest_to_a_free_config_is_itself(self, ground: Ground) -> None:
-        here, there = codes(ground, a=1, b=0, c="x"), codes(ground, a=8, b=3, c="z")
-        point = ground.chart.points([there])[0]
-        assert ground.nearest(point, here, np.random.default_rng(0)) == there
+    def test_the_nearest_to_a_free_config_is_itself(self, pool: ConfigPool) -> None:
+        here, there = codes(pool, a=1, b=0, c="x"), codes(pool, a=8, b=3, c="z")
+        point = pool.encoding.points([there])[0]
+        assert pool.nearest(point, here, np.random.default_rng(0)) == there
 
-    def test_the_nearest_to_an_invalid_point_is_valid(self, ground: Ground) -> None:
-        here = codes(ground, a=8, b=0, c="y")
-        ground.take(here)
-        invalid = ground.chart.points([codes(ground, a=1, b=3, c="y")])[0]
-        found = ground.nearest(invalid, here, np.random.default_rng(0))
+    def test_the_nearest_to_an_invalid_point_is_valid(self, pool: ConfigPool) -> None:
+        here = codes(pool, a=8, b=0, c="y")
+        pool.take(here)
+        invalid = pool.encoding.points([codes(pool, a=1, b=3, c="y")])[0]
+        found = pool.nearest(invalid, here, np.random.default_rng(0))
         assert found is not None
-        assert ground.config(found) in SPACE
+        assert pool.config(found) in SPACE
 
-    def test_draws_are_free_and_end_when_all_are_taken(self, ground: Ground) -> None:
+    def test_draws_are_free_and_end_when_all_are_taken(self, pool: ConfigPool) -> None:
         rng = np.random.default_rng(0)
         drawn: list[Codes] = []
-        while some := ground.draw(rng, 5):
+        while some := pool.draw(rng, 5):
             for one in some:
-                ground.take(one)
+                pool.take(one)
             drawn += some
-        assert {ground.config(one) for one in drawn} == set(SPACE)
+        assert {pool.config(one) for one in drawn} == set(SPACE)
         assert len(drawn) == len(SPACE)
 
 
 class TestListed:
     def test_a_neighbour_is_found_beyond_values_that_are_not_valid(self) -> None:
         space = Space({"a": [1, 2, 3, 4], "b": [1, 2]}, ["a % 3 == 1"])
-        ground = Listed(space)
-        around = ground.neighbours(codes(ground, a=1, b=1))
-        assert {str(ground.config(one)) for one in around} == {"a=4 b=1", "a=1 b=2"}
+        pool = ListedPool(space)
+        around = pool.neighbours(codes(pool, a=1, b=1))
+        assert {str(pool.config(one)) for one in around} == {"a=4 b=1", "a=1 b=2"}
 
     def test_neighbours_of_a_permutation_are_its_swaps(self) -> None:
-        ground = Listed(Space([Permutation("loops", "abcd"), Ordered("tile", (1, 2))]))
-        around = ground.neighbours(codes(ground, loops=tuple("abcd"), tile=1))
-        assert len([one for one in around if ground.config(one)["tile"] == 1]) == 6
-        assert codes(ground, loops=tuple("abdc"), tile=1) in around
-        assert codes(ground, loops=tuple("abcd"), tile=2) in around
+        pool = ListedPool(Space([Permutation("loops", "abcd"), Ordered("tile", (1, 2))]))
+        around = pool.neighbours(codes(pool, loops=tuple("abcd"), tile=1))
+        assert len([one for one in around if pool.config(one)["tile"] == 1]) == 6
+        assert codes(pool, loops=tuple("abdc"), tile=1) in around
+        assert codes(pool, loops=tuple("abcd"), tile=2) in around
 
     def test_a_config_without_a_parameter_is_a_place_of_its_own(self) -> None:
         space = Space([{"a": 1}, {"a": 1, "b": 1}, {"a": 1, "b": 2}])
-        ground = Listed(space)
-        alone = codes(ground, a=1)
-        around = ground.neighbours(codes(ground, a=1, b=1))
-        assert ground.config(alone) == Config(a=1)
-        assert set(around) == {alone, codes(ground, a=1, b=2)}
+        pool = ListedPool(space)
+        alone = codes(pool, a=1)
+        around = pool.neighbours(codes(pool, a=1, b=1))
+        assert pool.config(alone) == Config(a=1)
+        assert set(around) == {alone, codes(pool, a=1, b=2)}
 
 
 class TestChart:
     def test_strangers_have_no_codes(self) -> None:
-        chart = Chart(Space({"a": [1, 2], "fixed": [7]}))
-        assert chart.codes(Config(a=1, fixed=7)) == (0,)
-        assert chart.codes(Config(a=3, fixed=7)) is None
-        assert chart.codes(Config(a=1, fixed=8)) is None
-        assert chart.codes(Config(a=1)) is None
+        encoding = Encoding(Space({"a": [1, 2], "fixed": [7]}))
+        assert encoding.codes(Config(a=1, fixed=7)) == (0,)
+        assert encoding.codes(Config(a=3, fixed=7)) is None
+        assert encoding.codes(Config(a=1, fixed=8)) is None
+        assert encoding.codes(Config(a=1)) is None
 
     def test_the_most_different_values_of_a_parameter_are_one_apart(self) -> None:
         for parameter in (

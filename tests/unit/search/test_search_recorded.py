@@ -25,7 +25,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Cost, Trial
 from whet.learn.prior import Prior, prior_for, prior_from
-from whet.search import Strategy, candidates, make_strategy
+from whet.search import Strategy, make_strategy, modelled
 from whet.search.quick import Quick
 
 RECORDED = Path(__file__).with_name("recorded_runs.json")
@@ -160,7 +160,7 @@ def steady() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RandomForestRegressor", "GradientBoostingRegressor"):
             patch.setattr(sklearn.ensemble, name, Neighbours)
-        patch.setattr(candidates, "DRAWN", 300)
+        patch.setattr(modelled, "DRAWN", 300)
         yield
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.core.space import Space
-from whet.search.spread import spread
+from whet.search.unguided import spread
 
 
 def test_the_authors_first_comes_first_and_the_others_are_far_apart() -> None:

@@ -15,10 +15,8 @@ from whet.core.errors import UsageError
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.search import STRATEGIES, Strategy, make_strategy
-from whet.search.given import Given
-from whet.search.registry import _CLASSES
-from whet.search.unguided import Grid, Random
+from whet.search import _CLASSES, STRATEGIES, Strategy, make_strategy
+from whet.search.unguided import Given, Grid, Random
 
 SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
 

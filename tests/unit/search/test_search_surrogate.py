@@ -18,15 +18,11 @@ from whet.core.timing import Timing
 from whet.core.trial import Cost, Trial
 from whet.search import make_strategy
 from whet.search.anneal import Anneal
-from whet.search.basis import ModelFree
-from whet.search.candidates import Candidates
 from whet.search.forest import Forest
-from whet.search.gp import Surrogate, eased
-from whet.search.modelled import Modelled
-from whet.search.moves import Axis, Listed, Unlisted, ground_of
-from whet.search.outcomes import Outcomes, Risk
+from whet.search.gp import Surrogate, TwoViews, eased
+from whet.search.model_free import Axis, ListedPool, ModelFree, SampledPool, pool_of
+from whet.search.modelled import Candidates, Modelled, Outcomes, Risk
 from whet.search.quick import Quick
-from whet.search.two_views import TwoViews
 
 POINTS = np.random.default_rng(5).random((14, 2)).astype(np.float32)
 
@@ -352,15 +348,15 @@ class TestSizes:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked = Calls(monkeypatch, Space, "is_small")
-        assert isinstance(ground_of(self.WIDE), Unlisted)
-        assert isinstance(ground_of(self.SMALL), Listed)
+        assert isinstance(pool_of(self.WIDE), SampledPool)
+        assert isinstance(pool_of(self.SMALL), ListedPool)
         assert asked.seen == [150_000] * 2
 
     @pytest.mark.parametrize(("space", "rated"), [(SMALL, 20_000), (WIDE, 1_000)])
     def test_so_many_are_rated_by_what_is_known_beforehand(
         self, space: Space, rated: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        drawn = Calls(monkeypatch, Unlisted if space is self.WIDE else Listed, "draw")
+        drawn = Calls(monkeypatch, SampledPool if space is self.WIDE else ListedPool, "draw")
 
         class Ratings:
             def scores(self, configs: list[Config]) -> Any:

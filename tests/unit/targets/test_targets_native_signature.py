@@ -8,7 +8,7 @@ import pytest
 import whet
 from whet.core.errors import UsageError
 from whet.store.memory import MemoryStore
-from whet.targets.native.signature import check_names, declarations
+from whet.targets.native.arguments import check_names, declarations
 
 DOT = """
 /* dot(const float *a, int b) in a comment is none, nor is "dot(int c)" */

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.plugins import find_plugin, plugin_names
 from whet.engine.target import Placeable, Target
-from whet.targets.files import guarded, load_module
-from whet.targets.modules import file_of_module, import_by_name
+from whet.targets.files import file_of_module, guarded, import_by_name, load_module
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel

@@ -18,7 +18,7 @@ from whet.core.miss import Miss
 if TYPE_CHECKING:
     from whet.engine.target import Target
     from whet.store import StoreReader
-    from whet.targets.recorded import RecordedFiles
+    from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
 
 RootOption = Annotated[
@@ -34,7 +34,7 @@ RootOption = Annotated[
 
 def recorded_files(roots: Sequence[str] | None) -> RecordedFiles:
     """For a command: what it runs at a record's word is said on stderr."""
-    from whet.targets.recorded import RecordedFiles
+    from whet.targets.files import RecordedFiles
 
     for root in roots or ():
         if not Path(root).is_dir():

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from whet.core.errors import UsageError
 from whet.core.workload import Workload
 from whet.store import StoreReader
-from whet.targets.recorded import RecordedFiles
+from whet.targets.files import RecordedFiles
 
 # So much of a fingerprint tells it from the few others of a kernel.
 SHOWN = 8

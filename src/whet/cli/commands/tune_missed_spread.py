@@ -38,7 +38,7 @@ class _MissesThere:
     def __init__(self, made_of: MissTuner) -> None:
         from whet.cli.arguments.missed import MissLocator
         from whet.cli.arguments.options import resolved
-        from whet.targets.recorded import RecordedFiles
+        from whet.targets.files import RecordedFiles
 
         self._folder = made_of.folder
         with standing_in(self._folder):

@@ -10,7 +10,7 @@ from whet.core.errors import WhetError
 
 if TYPE_CHECKING:
     from whet.cli.arguments.missed import LocatedMiss
-    from whet.targets.recorded import RecordedFiles
+    from whet.targets.files import RecordedFiles
     from whet.targets.triton.target import TritonTarget
 
 RECORDING = "whet run --record SCRIPT.py"

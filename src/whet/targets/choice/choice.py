@@ -9,7 +9,7 @@ from typing import Any, overload
 from whet.core.budget import Budget
 from whet.core.errors import UsageError
 from whet.core.mode import Mode, checked_mode
-from whet.targets.callables import refuse_lazy
+from whet.targets.base import refuse_lazy
 from whet.targets.choice.chooser import Chooser
 from whet.targets.choice.cost import CallCost, checked_cost
 from whet.targets.choice.keys import Key

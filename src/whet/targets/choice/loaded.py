@@ -10,7 +10,7 @@ from typing import Any
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import DeviceRoom, Verdict
-from whet.targets.callables import refuse_unfinished
+from whet.targets.base import refuse_unfinished
 from whet.targets.choice.arguments import Saved, differentiated, flattened, is_tensor
 from whet.targets.choice.checking import judged, kept
 from whet.targets.choice.cost import CallCost, _within, capturing

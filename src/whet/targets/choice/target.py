@@ -21,11 +21,11 @@ from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
 from whet.measure import Bench, CpuTimer, LocalBench, Timer
+from whet.targets.base import host_device
 from whet.targets.choice.alternatives import PARAMETER, Alternatives
 from whet.targets.choice.cost import CallCost, EagerTimer, _within
 from whet.targets.choice.loaded import CallState, LoadedImplementation
 from whet.targets.fingerprint import place_of
-from whet.targets.host import host_device
 from whet.targets.triton import device
 from whet.targets.triton.stores import timing_locks
 

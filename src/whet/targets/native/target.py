@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,22 +20,138 @@ from whet.core.frozen import FrozenMap
 from whet.core.lazy import cached_property
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
-from whet.core.workload import Workload
-from whet.measure import CpuTimer
+from whet.core.workload import Origin, Workload
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.timers import MakeTimer, timer_maker
-from whet.targets.callables import asked
-from whet.targets.host import host_device
+from whet.targets.base import HostTarget, asked, host_device
+from whet.targets.fingerprint import Source, digest, of_c_source, same_value, shown
 from whet.targets.key import key_of
-from whet.targets.native.arguments import c_type, checked
+from whet.targets.native.arguments import c_type, check_names, checked
 from whet.targets.native.compile import (
     CSource,
     compile_shared,
+    compiler_version,
     shim,
 )
-from whet.targets.native.shared_object import SharedObjectTarget
-from whet.targets.native.signature import check_names
-from whet.targets.native.source import NativeSource
+from whet.targets.native.loader import NativeLoader
+
+_NUMBER = r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[uUlLfF]*"
+_DEFINE = re.compile(rf"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)({_NUMBER})[ \t]*$", re.MULTILINE)
+_OPTION = re.compile(r"-D(\w+)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """`#define M 512` in the text and `-DM=512` among the options are values from outside where a
+    Python function made them; the key may claim them as it may claim what a function captures."""
+
+    text: str
+    folder: Path | None
+    include: tuple[str, ...]
+    function: str
+    options: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+    def source(self, claims: Mapping[str, Any]) -> Source:
+        captured: dict[str, str] = {}
+
+        def is_claimed(name: str, value: Any) -> bool:
+            if name in claims and same_value(value, claims[name]):
+                return True
+            captured[name] = shown(value)
+            return False
+
+        def left(found: re.Match[str]) -> str:
+            return found[1] if is_claimed(found[2], _literal(found[3])) else found[0]
+
+        text = _DEFINE.sub(left, self.text)
+        options = [one for one in self.options if not _is(one, is_claimed)]
+        code = _DEFINE.sub(lambda found: found[1], self.text)
+        bare = [one for one in self.options if _OPTION.fullmatch(one) is None]
+        origin = Origin(self._digest(code, bare), FrozenMap(captured))
+        return Source(self._digest(text, options), origin)
+
+    def _digest(self, text: str, options: Sequence[str]) -> str:
+        whole = of_c_source(text, self.folder, self.include)
+        return digest(whole, self.function, *options, *self.libraries)
+
+
+def _is(option: str, is_claimed: Any) -> bool:
+    found = _OPTION.fullmatch(option)
+    return found is not None and bool(is_claimed(found[1], _literal(found[2])))
+
+
+def _literal(literal: str) -> Any:
+    """`0x40u` is 64, `1.5f` is 1.5; anything else is text, and so is an octal number."""
+    if re.fullmatch(_NUMBER, literal) is None or re.match(r"[-+]?0\d", literal):
+        return literal
+    bare = literal.rstrip("uUlL")
+    try:
+        return int(bare, 0)
+    except ValueError:
+        return float(bare.rstrip("fF"))
+
+
+class SharedObjectTarget(HostTarget):
+    """Built in pool workers, loaded and run in a process of its own. A base of frozen dataclasses,
+    which have these as fields or properties."""
+
+    compiler: str
+    rtol: float
+    atol: float
+
+    build_mode = "spawn"
+
+    if TYPE_CHECKING:  # a dataclass would take them for the defaults of its fields
+
+        @property
+        def args(self) -> Mapping[str, Any]: ...
+
+        @property
+        def expected(self) -> dict[str, Any] | None:
+            """What the outputs must hold, by name; None where the author gave no reference."""
+
+    @property
+    def compared_bits(self) -> tuple[str, ...] | None:
+        """The arrays whose bits are to be known; None where nobody asks for them."""
+        return None
+
+    def compiler_version(self) -> str:
+        version = compiler_version(self.compiler)
+        if version is None:
+            raise UsageError(
+                f"C compiler '{self.compiler}' not found; install one or pass compiler="
+            )
+        return version
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol, self.compared_bits)
+        return RemoteBench(
+            _Constant(loader),
+            self.make_timer,
+            mode="spawn",
+            memory_bytes=limits.memory_bytes,
+            open_session=limits.open_session,
+        )
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return facts.get("sha256")
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return self.args
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A factory that can be sent to another process: `_Constant(x)()` is x."""
+
+    value: NativeLoader
+
+    def __call__(self) -> NativeLoader:
+        return self.value
+
 
 Arguments = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 

@@ -23,11 +23,10 @@ from whet.core.space import Space
 from whet.core.workload import Origin, Workload
 from whet.measure import CpuTimer
 from whet.measure.timers import MakeTimer, timer_maker
-from whet.targets.callables import asked
+from whet.targets.base import asked, host_device
 from whet.targets.fingerprint import digest
-from whet.targets.host import host_device
 from whet.targets.key import key_of
-from whet.targets.native.shared_object import SharedObjectTarget
+from whet.targets.native.target import SharedObjectTarget
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim, scheduled
 from whet.targets.schedule.frontend import ScheduleBuilder

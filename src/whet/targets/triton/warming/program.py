@@ -18,7 +18,7 @@ from whet.engine.ahead import Ahead, Prospect, wanted
 from whet.engine.ranks.sharing import Sharing, owners
 from whet.engine.settings import Settings
 from whet.search import Sparing, Strategy
-from whet.search.given import Given
+from whet.search.unguided import Given
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.keys import workload_key

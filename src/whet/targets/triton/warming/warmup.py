@@ -25,7 +25,7 @@ from whet.engine.fallback.mode import current_mode
 from whet.engine.ranks.board import BoardLostError, group_board
 from whet.engine.ranks.sharing import Sharing
 from whet.engine.settings import Settings, resolve_settings
-from whet.targets.callables import refuse_lazy, refuse_unfinished
+from whet.targets.base import refuse_lazy, refuse_unfinished
 from whet.targets.triton.devices import device_environment, device_names
 from whet.targets.triton.warming.active import set_active
 from whet.targets.triton.warming.program import MetKernel, Program
