@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whet.cli.text.precompile import NotCompiled
     from whet.core.miss import Miss
     from whet.store import Store
-    from whet.targets.recorded import RecordedFiles
+    from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.precompile import Order
     from whet.targets.triton.packed.architectures import Architecture
 
@@ -98,7 +98,7 @@ def _orders(
 ) -> list[tuple[Order | None, NotCompiled | None]]:
     from whet.cli.arguments.missed import MissLocator, recorders
     from whet.cli.text.precompile import NotCompiled
-    from whet.targets.modules import imported_anew
+    from whet.targets.files import imported_anew
     from whet.targets.triton.offline.precompile import loading
 
     locator = MissLocator(tunable, inputs, "precompile", files, recorders(store))

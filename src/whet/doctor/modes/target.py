@@ -23,9 +23,9 @@ from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.timer import Reading, Runnable, Warm
 from whet.measure.timers import MakeTimer
+from whet.targets.base import host_device
 from whet.targets.choice.cost import EagerTimer
 from whet.targets.fingerprint import digest
-from whet.targets.host import host_device
 from whet.targets.key import key_of
 
 

@@ -21,7 +21,7 @@ from whet.measure.bench.bits import (
     BitCheck,
     bit_facts,
 )
-from whet.targets.callables import asked
+from whet.targets.base import asked
 from whet.workers import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the

@@ -16,9 +16,7 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.writing import FolderBinaries
-from whet.targets.files import load_module
-from whet.targets.modules import file_of_module
-from whet.targets.recorded import NotAllowedError, RecordedFiles
+from whet.targets.files import NotAllowedError, RecordedFiles, file_of_module, load_module
 from whet.targets.triton.compiler.capture import identified_request
 from whet.targets.triton.jit.preloading import LiveKernels, uncovered_lines
 from whet.targets.triton.jit.records import JitBinaries, Records, keep_launchers, packed_lines
