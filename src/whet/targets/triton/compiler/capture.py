@@ -1,35 +1,96 @@
-"""What Triton would compile for a call, without compiling it.
+"""What Triton is asked to compile, heard where it asks: no copy of its path is here.
 
-`JITFunction.run` binds, specialises and packs the arguments, and then calls its own `_do_compile`.
-That is where we listen: the same code path in every version, and no copy of it here.
+`JITFunction.run` packs the arguments of a call whose binary is not in memory, and then calls its
+own `_do_compile`, which finds the binary in the disk cache or compiles it. Both methods are wrapped
+on the class, so that kernels are reached whoever made them and whenever; a call whose binary is in
+memory passes through neither. Where a thread only asks what would be compiled, that is the end of
+the call; else what is packed is put where Triton looks for it, and observers hear of the compile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Protocol
 
 from whet.engine.settings import resolve_settings
 
 if TYPE_CHECKING:
     from whet.targets.triton.request import DeviceLimits, Request
 
-_local = threading.local()
-
-
 # Requests for one kernel whose identity is remembered.
 _REMEMBERED = 4096
 
 
-class _Captured(NamedTuple):
+@dataclass(frozen=True)
+class CompileCall:
+    """What `_do_compile` was asked for. `special` and `passed` are Triton's list of what is special
+    about each argument and the options as they were passed; `values` are the arguments, and
+    `named` those that were passed by name. Of what is only asked about these are not known."""
+
+    jit: Any
     key: str
     signature: dict[str, Any]
+    device: Any
     constexprs: dict[Any, Any]
     options: Any
     attrs: dict[Any, Any]
+    warmup: bool
+    special: Sequence[Any] = ()
+    passed: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    named: Collection[str] = ()
+
+    @property
+    def target(self) -> Any:
+        return self.jit.device_caches[self.device][2]
+
+    def request(self, limits: DeviceLimits | None = None) -> Request:
+        """Without `limits` nothing is checked early."""
+        from whet.targets.triton.request import DeviceLimits, Request
+
+        return Request(
+            self.jit,
+            self.signature,
+            self.constexprs,
+            self.attrs,
+            dict(self.options.__dict__),
+            self.target,
+            limits or DeviceLimits(),
+        )
+
+
+class Observer(Protocol):
+    """Hears of compiles. What `before` raises, the call of the kernel raises; `after` gets the
+    `CompiledKernel`, or None where some hook of Triton's kept it from being compiled."""
+
+    def before(self, call: CompileCall) -> None: ...
+
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
+
+
+OtherCompile = Callable[[Any], None]
+
+
+class _Heard(threading.local):
+    """By thread: the kernel of which it is only `asked` what would be compiled, which others that
+    call it meanwhile must not notice, and the answer; and the arguments of a call that is about to
+    be compiled."""
+
+    asked: Any = None
+    captured: CompileCall | None = None
+    packed: tuple[Any, Mapping[str, Any], Sequence[Any], Mapping[str, Any], set[str]] | None = None
+
+
+_heard = _Heard()
+_lock = threading.Lock()
+_observers: list[Observer] = []
+_others: list[OtherCompile] = []
+_asked: set[tuple[int, str, str]] = set()
 
 
 def jit_function(fn: Any) -> Any:
@@ -72,83 +133,129 @@ def identified_request(
     or fail in the same way."""
     jit = jit_function(fn)
     listen(jit)
-    _local.captured = None
-    _local.listening = True
+    _heard.asked, _heard.captured = jit, None
     try:
         fn.run(*args, **{**keywords, "warmup": True})
     finally:
-        _local.listening = False
-    captured: _Captured | None = _local.captured
-    return None if captured is None else _identified(jit, captured, limits)
+        captured, _heard.asked, _heard.captured = _heard.captured, None, None
+    return None if captured is None else _identified(captured, limits)
 
 
-def _identified(jit: Any, captured: _Captured, limits: DeviceLimits) -> tuple[Request, str]:
+def _identified(call: CompileCall, limits: DeviceLimits) -> tuple[Request, str]:
     """Triton's own key says what is special about this call of this kernel, so that the rest has
     to be put together only once."""
     from triton import knobs
     from triton.runtime.driver import driver
 
     target, hook = driver.active.get_current_target(), knobs.runtime.add_stages_inspection_hook
-    key = (jit.cache_key, captured.key, target, limits, knobs.cache.dir, hook)
-    known: dict[Any, tuple[Request, str]] = jit._whet_requests
+    key = (call.jit.cache_key, call.key, target, limits, knobs.cache.dir, hook)
+    known: dict[Any, tuple[Request, str]] = call.jit._whet_requests
     if key not in known:
         if len(known) >= _REMEMBERED:
             known.clear()
-        request = _request(
-            jit,
-            captured.signature,
-            captured.constexprs,
-            captured.attrs,
-            captured.options,
-            target,
-            limits,
-        )
-        text = f"{_source_hash(request)} {request.options} {key[2:]}"
+        request = replace(call.request(limits), target=target)
+        # Covers the kernel, all that it uses, and the values it is specialised for.
+        text = f"{request.source().hash()} {request.options} {key[2:]}"
         known[key] = request, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return known[key]
 
 
-def _request(
-    jit: Any,
-    signature: dict[str, Any],
-    constexprs: dict[Any, Any],
-    attrs: dict[Any, Any],
-    options: Any,
-    target: Any,
-    limits: DeviceLimits | None = None,
-) -> Request:
-    """Without `limits` nothing is checked early."""
-    from whet.targets.triton.request import DeviceLimits, Request
-
-    known = limits or DeviceLimits()
-    return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, known)
-
-
-def _source_hash(request: Request) -> str:
-    """Covers the kernel, all that it uses, and the values it is specialised for."""
-    from triton.compiler import ASTSource
-
-    source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
-    return str(source.hash())
-
-
-def listening_now() -> bool:
-    """Whether this thread only asks what would be compiled."""
-    return bool(getattr(_local, "listening", False))
-
-
 def listen(jit: Any) -> None:
-    """From now on `identified_request` hears what would be compiled, and what is compiled is first
-    looked for among the packed kernels.
+    """From now on what is compiled for this kernel is first looked for among the packed ones."""
+    _hook()
+    if not hasattr(jit, "_whet_requests"):
+        jit._whet_requests = {}
+        jit._whet_packed = {}
 
-    Other threads that call the kernel meanwhile must not notice: only ours is listened to.
-    """
-    if getattr(jit, "_whet_listens", False):
-        return
-    compile_it = _method(jit, "_do_compile")
-    pack = _method(jit, "_pack_args")
 
-    def listening(
+def observe(observer: Observer) -> None:
+    """Hears of every compile from now on; twice the same does nothing more."""
+    with _lock:
+        _hook()
+        if observer not in _observers:
+            _observers.append(observer)
+
+
+def ignore(observer: Observer) -> None:
+    with _lock:
+        if observer in _observers:
+            _observers.remove(observer)
+
+
+def observe_others(act: OtherCompile) -> None:
+    """Calls `act` with the source of every kernel that was compiled by `triton.compile` without a
+    `JITFunction`, as `torch.compile` does with the kernels it generates."""
+    from triton import knobs
+
+    with _lock:
+        _others.append(act)
+        own: Any = knobs.compilation.listener
+        if hasattr(own, "whet_listens"):
+            return
+
+        def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
+            if own is not None:
+                own(src=src, cache_hit=cache_hit, **rest)
+            if not cache_hit and not _was_asked(src):
+                for heard in tuple(_others):
+                    heard(src)
+
+        listener.whet_listens = True  # type: ignore[attr-defined]
+        knobs.compilation.listener = listener
+
+
+def _was_asked(source: Any) -> bool:
+    """Whether some `JITFunction` wants it; Triton's AsyncCompileMode compiles in other threads."""
+    if not hasattr(source, "fn"):
+        return False
+    return _identity(source.fn, source.signature, source.constants) in _asked
+
+
+def _identity(jit: Any, signature: Any, constants: Any) -> tuple[int, str, str]:
+    return id(jit), str(signature), str(constants)
+
+
+def ignore_others(act: OtherCompile) -> None:
+    with _lock:
+        if act in _others:
+            _others.remove(act)
+
+
+def _hook() -> None:
+    """Once; and again where somebody else has put methods of their own in the place of ours."""
+    from triton.runtime.jit import JITFunction
+
+    kind: Any = JITFunction
+    if not hasattr(kind._do_compile, "whet_compiles"):
+        kind._do_compile = _compiling(kind._do_compile)
+    if hasattr(kind, "_pack_args") and not hasattr(kind._pack_args, "whet_packs"):
+        kind._pack_args = _packing(kind._pack_args)
+
+
+def _packing(own: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(own)
+    def pack(self: Any, backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
+        if _heard.asked is not self:
+            if _observers:
+                _heard.packed = self, bound, special, options, set(keywords)
+            return own(self, backend, keywords, bound, special, options)
+        # Takes longer than all else in a call that compiles nothing, so it is done once for each of
+        # Triton's own keys for what is in memory.
+        key, known = (backend, tuple(special), str(options)), self._whet_packed
+        if key not in known:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[key] = own(self, backend, keywords, bound, special, options)
+        return known[key]
+
+    pack.whet_packs = True  # type: ignore[attr-defined]
+    return pack
+
+
+def _compiling(own: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(own)
+    def do_compile(
+        self: Any,
         key: Any,
         signature: Any,
         device: Any,
@@ -157,44 +264,53 @@ def listen(jit: Any) -> None:
         attrs: Any,
         warmup: Any,
     ) -> Any:
-        if not listening_now():
-            if _packed_kernels_are_set():
-                from whet.targets.triton.packed.portable import serve
+        asked = key, signature, device, constexprs, options, attrs, warmup
+        if _heard.asked is self:
+            _heard.captured = CompileCall(self, *asked)
+            return None
+        packed, _heard.packed = _heard.packed, None  # tensors are not to be held longer
+        if hasattr(self, "_whet_requests") and _packed_kernels_are_set():
+            from whet.targets.triton.packed.portable import serve
 
-                target = jit.device_caches[device][2]
-                serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
-            return compile_it(key, signature, device, constexprs, options, attrs, warmup)
-        _local.captured = _Captured(key, signature, constexprs, options, attrs)
-        return None
+            serve(CompileCall(self, *asked).request)
+        if not _observers:
+            return own(self, *asked)
+        if packed is None or packed[0] is not self:
+            packed = self, *_unpacked(signature, constexprs, attrs, options)
+        _, bound, special, passed, named = packed
+        call = CompileCall(self, *asked, special, passed, bound, named)
+        return _observed(call, lambda: own(self, *asked))
 
-    packed: dict[Any, Any] = {}
-
-    def packing(backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
-        """Takes longer than all else in a call that compiles nothing, so it is done once."""
-        if not listening_now():
-            return pack(backend, keywords, bound, special, options)
-        key = (backend, tuple(special), str(options))  # Triton's own key for what is in memory
-        if key not in packed:
-            if len(packed) >= _REMEMBERED:
-                packed.clear()
-            packed[key] = pack(backend, keywords, bound, special, options)
-        return packed[key]
-
-    if hasattr(jit, "_pack_args"):
-        jit._pack_args = packing
-    jit._do_compile = listening
-    jit._whet_requests = {}
-    jit._whet_listens = True
+    do_compile.whet_compiles = True  # type: ignore[attr-defined]
+    return do_compile
 
 
-def _method(jit: Any, name: str) -> Callable[..., Any]:
-    """The instance's own, else what its class has when it is called: that may change."""
-    own = vars(jit).get(name)
+def _observed(call: CompileCall, compile_it: Callable[[], Any]) -> Any:
+    heard = list(_observers)
+    for observer in heard:
+        observer.before(call)
+    start = time.perf_counter()
+    _asked.add(_identity(call.jit, call.signature, call.constexprs))
+    kernel = compile_it()
+    seconds = time.perf_counter() - start
+    for observer in heard:
+        observer.after(call, kernel, seconds)
+    return kernel
 
-    def method(*args: Any) -> Any:
-        return getattr(type(jit), name)(jit, *args) if own is None else own(*args)
 
-    return method
+def _unpacked(
+    signature: Any, constexprs: Any, attrs: Any, options: Any
+) -> tuple[dict[str, Any], list[Any], dict[str, Any], set[str]]:
+    """For whoever calls `_do_compile` without a call, as `JITFunction.preload` does."""
+    values, special = {}, []
+    for place, (name, kind) in enumerate(signature.items()):
+        if kind == "constexpr":
+            values[name] = constexprs.get((place,))
+        divisible = any(list(one)[:1] == ["tt.divisibility"] for one in attrs.get((place,), ()))
+        integer = kind in ("i32", "i64", "u64") or str(kind).startswith("*")
+        special.append((kind, ("D" if divisible else "") if integer else None))
+    passed = {n: v for n, v in options.__dict__.items() if n in ("num_warps", "num_stages")}
+    return values, special, passed, set()
 
 
 def _packed_kernels_are_set() -> bool:

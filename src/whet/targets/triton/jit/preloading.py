@@ -22,8 +22,7 @@ from weakref import WeakKeyDictionary
 
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.bundle import open_bundle
-from whet.targets.triton.compiler.capture import ready_to_fork
-from whet.targets.triton.jit.hook import CompileCall, observe
+from whet.targets.triton.compiler.capture import CompileCall, observe, ready_to_fork
 from whet.targets.triton.jit.records import (
     before_builds,
     is_library,
@@ -35,6 +34,7 @@ from whet.targets.triton.jit.specialization import (
     Specialization,
     kernel_name,
     mock_call,
+    specialization_of,
 )
 from whet.targets.triton.live import instances, with_subclasses
 from whet.targets.triton.packed.binary_cache import BundleCache, PackedKernel
@@ -256,7 +256,7 @@ class _Bundles:
         self._packed.clear()
 
     def _place_wanted(self, call: CompileCall, wanted: Specialization) -> None:
-        if call.specialization().id != wanted.id:
+        if specialization_of(call).id != wanted.id:
             raise _Mismatch("its arguments cannot be made again as they were")
         request = call.request()
         key = portable_key(request)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
-from whet.targets.triton.jit.hook import CompileCall, observe, observe_others
+from whet.targets.triton.compiler.capture import CompileCall, observe, observe_others
 from whet.targets.triton.jit.records import Records, keep_drivers_library
 from whet.targets.triton.jit.specialization import (
     JitArgument,
@@ -19,6 +19,7 @@ from whet.targets.triton.jit.specialization import (
     Specialization,
     encoded,
     kernel_name,
+    specialization_of,
 )
 from whet.targets.triton.packed.architectures import resources
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
@@ -102,7 +103,7 @@ class JitRecorder:
         caller, tuning = caller_of(4)
         try:
             met = Met(time.time(), caller, tuning, seconds)
-            one = self._with_binary(call, kernel, call.specialization(met))
+            one = self._with_binary(call, kernel, specialization_of(call, met))
             with self._lock:
                 if not self._begun:
                     self._begun = True

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from whet.core.errors import UnforeseenCompileError, UsageError
-from whet.targets.triton.jit.hook import (
+from whet.targets.triton.compiler.capture import (
     CompileCall,
     ignore,
     ignore_others,
@@ -26,7 +26,7 @@ from whet.targets.triton.jit.preloading import (
 )
 from whet.targets.triton.jit.recording import Origin, caller_of, record_choices
 from whet.targets.triton.jit.records import before_builds
-from whet.targets.triton.jit.specialization import Specialization
+from whet.targets.triton.jit.specialization import Specialization, specialization_of
 from whet.targets.triton.jit.variants import nearest
 from whet.targets.triton.warn import say_once
 
@@ -44,7 +44,7 @@ class _Earlier:
     def before(self, call: CompileCall) -> None: ...
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
-        found = call.specialization()
+        found = specialization_of(call)
         with self._lock:
             self.known.setdefault(found.kernel, []).append(found)
 
@@ -78,7 +78,7 @@ class Seal:
     def before(self, call: CompileCall) -> None:
         if self._is_exempt() or was_foreseen(call):
             return
-        one = call.specialization()
+        one = specialization_of(call)
         self._report(one.id, lambda: _message(one))
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...

@@ -19,6 +19,7 @@ from inspect import Parameter
 from typing import Any
 
 from whet.core.lazy import cached_property
+from whet.targets.triton.compiler.capture import CompileCall
 
 _OPAQUE = "opaque"
 _LONGEST = 200
@@ -378,6 +379,22 @@ def arguments_of(
             align=not param.do_not_specialize_on_alignment,
             is_option=param.name in options,
         )
+
+
+def specialization_of(call: CompileCall, met: Met | None = None) -> Specialization:
+    import triton
+
+    target, code = call.target, call.jit.fn.__code__
+    both = set(call.named) & set(call.options.__dict__)
+    return Specialization(
+        kernel=kernel_name(call.jit),
+        place=f"{code.co_filename}:{code.co_firstlineno}",
+        arguments=tuple(arguments_of(call.jit.params, list(call.special), call.values, both)),
+        options=tuple((name, encoded(value)) for name, value in call.passed.items()),
+        target=(target.backend, target.arch, target.warp_size),
+        triton=triton.__version__,
+        met=met or Met(),
+    )
 
 
 _DESCRIPTOR = re.compile(r"tensordesc<([a-z0-9]+)\[([0-9, ]*)\]>")

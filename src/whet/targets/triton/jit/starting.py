@@ -1,4 +1,5 @@
-"""What WHET_JIT and WHET_PRELOAD ask for, begun when Triton is first imported.
+"""What the variables ask for: WHET_JIT=record|warn|error, WHET_PRELOAD=FILE[:FILE…]. Begun when
+Triton is first imported.
 
 Imported by `import whet` where one of the two is set, so nothing heavy is imported here.
 """
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 _MODULE = "triton.runtime.jit"
-_MODES = ("record", "warn", "error")
+_MODES = ("", "off", "record", "warn", "error")
 
 
 def start() -> None:
@@ -48,7 +49,35 @@ class _AfterImport(MetaPathFinder):
 
 
 def _begin() -> None:
-    """Only hooks: Triton is still being imported, and its driver must not be asked yet."""
-    from whet.targets.triton.jit.environment import begin
+    """Only hooks: Triton is still being imported, and its driver must not be asked yet. Never
+    raises, for the same reason."""
+    from whet.core.errors import WhetError
+    from whet.targets.triton.warn import say_once
 
-    begin(os.environ.get("WHET_JIT", ""), os.environ.get("WHET_PRELOAD", ""))
+    mode, bundles = os.environ.get("WHET_JIT", ""), os.environ.get("WHET_PRELOAD", "")
+    try:
+        if mode not in _MODES:
+            say_once(f"WHET_JIT={mode} is not valid; use record, warn, error or off")
+        if mode == "record":
+            _record()
+        if mode in ("warn", "error"):
+            from whet.targets.triton.jit.sealing import remember
+
+            remember()
+        if bundles:
+            from whet.targets.triton.jit.preloading import preload_at_first_call
+
+            preload_at_first_call(bundles.split(os.pathsep))
+    except Exception as error:
+        said = str(error) if isinstance(error, WhetError) else f"{type(error).__name__}: {error}"
+        say_once(f"WHET_JIT and WHET_PRELOAD have no effect: {said}")
+
+
+def _record() -> None:
+    from whet.engine.settings import resolve_settings
+    from whet.targets.triton.jit.recording import start_recording
+    from whet.targets.triton.jit.records import Records, watch_libraries
+
+    records = Records.beside(resolve_settings().settings.store)
+    watch_libraries(records)
+    start_recording(records)
