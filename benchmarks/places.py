@@ -50,8 +50,8 @@ class Bench:
         import torch
 
         from whet.measure.gpu.clearing import Clearing
+        from whet.measure.gpu.devices import TorchCuda
         from whet.measure.gpu.driver import driver_on
-        from whet.measure.gpu.torch_device import TorchCuda
         from whet.testing.places import Places
 
         self.torch = torch

@@ -40,7 +40,9 @@ from whet.engine.steps.duel import Duels
 from whet.engine.steps.race import race
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import Sampler
-from whet.measure import Race, Reading, Sampled, Visit
+from whet.measure import Reading
+from whet.measure.bench.protocol import Sampled, Visit
+from whet.measure.racing.race import Race
 from whet.measure.racing.stats import Noise
 
 EFFECTS = (0.0, 0.01, 0.02, 0.2, 1.0, 19.0)

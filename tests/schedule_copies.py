@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, RemoteBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.bench.remote import RemoteBench
 from whet.targets.native.loader import NativeLoader
 from whet.targets.schedule.target import ScheduleTarget
 

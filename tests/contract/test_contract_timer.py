@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from whet.measure import CpuTimer, Runnable, Timer
+from whet.measure import Runnable, Timer
+from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeDevice
 from whet.testing.timer_kit import ExactTimerContract, TimerContract
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pages import PAGES, ROOT, commands
-from whet.measure.gpu.driver_facts import installed_gpu
+from whet.measure.gpu.nvml import installed_gpu
 
 pytestmark = pytest.mark.timeout(900)
 

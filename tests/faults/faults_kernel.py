@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 import whet
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.engine import Settings
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer
 from whet.targets.native.loader import NativeLoader
 from whet.targets.native.target import NativeTarget
 

@@ -25,12 +25,13 @@ from faults_processes import alive, children, eventually, left_of
 from faults_tuner import CHEAP_POISONS, target
 
 import whet
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
 from whet.engine.steps.samples import Sampler
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, RemoteBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.bench.remote import RemoteBench
 
 HERE = Path(__file__).parent
 TUNER_KILLS = count(2, 5)

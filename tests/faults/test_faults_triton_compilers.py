@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.builds import Builder, Job
+from whet.builds.builder import Builder
+from whet.builds.job import Job
 from whet.core.status import Limit, Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
+from whet.measure.gpu.devices import DriverCuda, TorchCuda
 from whet.measure.gpu.driver import driver_on
-from whet.measure.gpu.driver_device import DriverCuda
-from whet.measure.gpu.torch_device import TorchCuda
 from whet.testing.places import Places
 
 pytestmark = pytest.mark.gpu
@@ -53,9 +52,9 @@ def test_grids_begin_in_other_places_from_launch_to_launch(
 
 FORBIDDEN = """
 import torch
-from whet.measure import CudaTimer
+from whet.measure.gpu.timer import CudaTimer
 from whet.measure.gpu.driver import CudaError, driver_on
-from whet.measure.gpu.ptx import PTX
+from whet.measure.gpu.clearing import PTX
 from whet.targets.triton.device import method
 
 torch.zeros(1, device="cuda")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from whet.core.timing import median
-from whet.measure import CudaTimer, Reading, Runnable
+from whet.measure import Reading, Runnable
+from whet.measure.gpu.timer import CudaTimer
 
 pytestmark = pytest.mark.gpu
 

@@ -32,7 +32,10 @@ from whet.core.workload import Workload
 from whet.engine import BenchLimits, Settings, tune
 from whet.engine.fallback.mode import current_mode
 from whet.engine.settings import resolve_settings
-from whet.measure import Bench, CpuTimer, DeviceRoom, LocalBench, Timer, Verdict
+from whet.measure import Timer
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench, DeviceRoom, Verdict
+from whet.measure.timers import CpuTimer
 from whet.targets.base import host_device
 from whet.targets.function import FunctionTarget, LoadedFunction, check_keywords
 from whet.targets.triton import device as gpu

@@ -5,18 +5,123 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from whet.builds.cutting import Cut
 from whet.builds.job import BuildResult, Built, Job
-from whet.builds.memory import MEMORY, BuildMemory
 from whet.builds.shared import BuildPool, PoolSource
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, LimitKind, Status
 from whet.workers import Kind, Mode, Task, TaskOutcome, WorkerNotStarted, open_pool
+
+# A limit must rise by this much before what failed under the old one is tried again: limits that
+# are derived from the machine (free memory) wobble from run to run.
+RISE = 1.25
+
+CAPACITY = 8192
+
+
+def outgrown(limit: Limit, now: float | None) -> bool:
+    """True where `now` is so much higher that what failed under `limit` deserves another try."""
+    return now is None or now > limit.ceiling * RISE
+
+
+@dataclass(frozen=True)
+class _Memo:
+    """`allowed_s` is the limit that ended the build, which may have been below the one set."""
+
+    result: BuildResult
+    allowed_s: float | None
+
+
+class BuildMemory:
+    """Results by the identity of their job; the least recently used go first. For all threads."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._memos: OrderedDict[str, _Memo] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._memos)
+
+    def keep(self, identity: str, result: BuildResult, allowed_s: float | None = None) -> None:
+        with self._lock:
+            self._memos[identity] = _Memo(result, allowed_s)
+            self._memos.move_to_end(identity)
+            while len(self._memos) > self._capacity:
+                self._memos.popitem(last=False)
+
+    def recall(
+        self, identity: str, limits: Mapping[LimitKind, float | None], *, exempt: bool = False
+    ) -> BuildResult | None:
+        """The result as it was, at no cost; None where there is none, or where a limit that it
+        ran into has risen. One that is `exempt` from cutting is not answered with a cut."""
+        with self._lock:
+            memo = self._memos.get(identity)
+            if memo is None:
+                return None
+            self._memos.move_to_end(identity)
+        limit = memo.result.limit
+        if limit is not None:
+            if exempt and memo.result.status is Status.BUILD_TIMEOUT and memo.allowed_s:
+                limit = Limit(limit.kind, memo.allowed_s)
+            if outgrown(limit, limits.get(limit.kind)):
+                return None
+        return replace(memo.result, stages=FrozenMap(), seconds=0.0, remembered=True)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._memos.clear()
+
+
+MEMORY = BuildMemory()
+
+
+FLOOR_S = 1.5
+FACTOR = 3.0
+
+# How many builds must have led to a measured config before any is cut.
+ENOUGH = 3
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A limit for builds, and why it is that: the end of the sentence "cut after 2.9 s: …"."""
+
+    limit_s: float
+    why: str
+
+    @property
+    def text(self) -> str:
+        return f"stopped after {self.limit_s:.2g} s: {self.why}"
+
+
+def cut_for(standing_s: Sequence[float], measured: int, ceiling_s: float | None) -> Cut | None:
+    """A few times what the slowest config that may still win took to build.
+
+    `standing_s` are the build times of those, `measured` is how many that were built have been
+    measured; `ceiling_s` is the limit that was set. None while too little is known, and where the
+    limit that was set is no higher. Builds compete for the cores, so all of these times are longer
+    than they would be alone, those of the builds to be cut as well.
+    """
+    if measured < ENOUGH or not standing_s:
+        return None
+    slowest = max(standing_s)
+    limit = max(FLOOR_S, FACTOR * slowest)
+    if ceiling_s is not None and limit >= ceiling_s:
+        return None
+    if limit > FACTOR * slowest:
+        why = f"the slowest config still in the race took {slowest:.2g} s to build"
+    else:
+        why = (
+            f"{FACTOR:g} times what the slowest config still in the race took to build "
+            f"({slowest:.2g} s)"
+        )
+    return Cut(limit, why)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from whet.builds import MEMORY, Built, Job, SharedPool
-from whet.builds.cutting import ENOUGH
+from whet.builds.builder import ENOUGH, MEMORY
+from whet.builds.job import Built, Job
+from whet.builds.shared import SharedPool
 from whet.core.config import Config
 from whet.core.status import LimitKind
 from whet.engine.recall.known import recalled

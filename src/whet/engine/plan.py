@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whet.measure import DuelPolicy, RacePolicy
+from whet.measure.racing.policy import DuelPolicy, RacePolicy
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from whet.builds import Job, SharedPool
+    from whet.builds.job import Job
+    from whet.builds.shared import SharedPool
     from whet.core.config import Config, Value
     from whet.core.mode import Mode
     from whet.core.space import Space
     from whet.core.timing import Method
     from whet.core.workload import Workload
-    from whet.measure import Bench
     from whet.measure.bench.bits import BitCheck
+    from whet.measure.bench.protocol import Bench
     from whet.workers.session import OpenSession
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from whet.core.timing import L2, Quality, Timing
 
 if TYPE_CHECKING:
-    from whet.measure.gpu.room import DeviceRoom
+    from whet.measure.bench.protocol import DeviceRoom
 
 
 class Runnable(Protocol):

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from whet.measure import Duel, Race
+from whet.measure.racing.duel import Duel
+from whet.measure.racing.race import Race
 from whet.replay.lab import forked
 from whet.replay.simulation import NS_PER_S, Overhead, build_s
 from whet.replay.table import Table, TableWorkload

@@ -18,11 +18,11 @@ from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.workload import Device, Limits
 from whet.engine.host import memory_info
-from whet.measure.bench.failures import from_exception
+from whet.measure.bench.protocol import from_exception
 from whet.targets.fingerprint import place_of
 
 if TYPE_CHECKING:
-    from whet.builds import Job
+    from whet.builds.job import Job
     from whet.core.config import Config, Value
     from whet.measure.timers import MakeTimer
 

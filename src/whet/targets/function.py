@@ -19,7 +19,6 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.measure.bench.bits import (
     BIT_CHECKS,
     EVEN,
@@ -32,8 +31,10 @@ from whet.measure.bench.bits import (
     fill_array,
     value_hash,
 )
-from whet.measure.bench.failures import from_exception
-from whet.measure.timers import MakeTimer, timer_maker
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench, Verdict, compare, from_exception
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer, MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.base import HostTarget, asked, host_device, refuse_lazy, refuse_unfinished
 from whet.targets.fingerprint import Source

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from whet.builds import Built, Job
+from whet.builds.job import Built, Job
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
@@ -22,7 +22,9 @@ from whet.engine.executors.facts import DEVICE_VARIABLE
 from whet.engine.executors.protocol import Seat
 from whet.engine.executors.this_process import ObjectHere, SeatHere, ThisProcess
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench, Verdict
+from whet.measure.bench.protocol import Bench, Verdict
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel
 
 _making = threading.Lock()

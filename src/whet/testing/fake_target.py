@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from whet.builds import Built, Job
+from whet.builds.job import Built, Job
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, LocalBench, Verdict
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench, Verdict
+from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel
 
 

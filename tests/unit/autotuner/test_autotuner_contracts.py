@@ -4,7 +4,7 @@ import time
 from collections import Counter
 
 from whet.autotuner.tuner import CallableTarget, PlainChoices, find_place
-from whet.measure import CpuTimer
+from whet.measure.timers import CpuTimer
 from whet.testing.target_kit import TargetContract
 
 calls: Counter[int] = Counter()

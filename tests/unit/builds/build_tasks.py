@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from whet.builds import Built
+from whet.builds.job import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, Status

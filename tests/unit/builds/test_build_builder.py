@@ -9,7 +9,8 @@ from pathlib import Path
 import build_tasks as builds
 import pytest
 
-from whet.builds import Builder, BuildResult, Built, Job
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.status import Limit, Status
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from whet.builds import cut_for
-from whet.builds.cutting import ENOUGH, FACTOR, FLOOR_S
+from whet.builds.builder import ENOUGH, FACTOR, FLOOR_S, cut_for
 from whet.testing.fakes import FakeClock
 
 CEILING_S = 60.0

@@ -9,7 +9,8 @@ from pathlib import Path
 import build_tasks as builds
 import pytest
 
-from whet.builds import Builder, BuildMemory, BuildResult, Cut, Job
+from whet.builds.builder import Builder, BuildMemory, Cut
+from whet.builds.job import BuildResult, Job
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, Status

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.builds import Builder, BuildMemory, Built, Cut, Job, SharedPool
+from whet.builds.builder import Builder, BuildMemory, Cut
+from whet.builds.job import Built, Job
+from whet.builds.shared import SharedPool
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.workers import Kind, Task

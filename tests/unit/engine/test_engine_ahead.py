@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whet.builds import Built, Job
+from whet.builds.job import Built, Job
 from whet.core.config import Config
 from whet.engine.ahead import Ahead, Prospect
 from whet.engine.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whet.builds import Built, Job
+from whet.builds.job import Built, Job
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.run import Result

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from whet.builds import Built, Job, cutting
+from whet.builds import builder
+from whet.builds.job import Built, Job
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished, BuildStarted, DuelEnded, Event, Measured
@@ -78,7 +79,7 @@ def outcome(result: Result, t: int) -> Any:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "FLOOR_S", 0.2)
+    monkeypatch.setattr(builder, "FLOOR_S", 0.2)
 
 
 def endless(config: Config) -> float:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError
 from whet.core.event import TrialFinished

@@ -15,7 +15,10 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import Plan, tune
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, LocalBench, Reading, Runnable, Warm
+from whet.measure import Reading, Runnable, Warm
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.timers import CpuTimer
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 

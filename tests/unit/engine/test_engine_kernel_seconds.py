@@ -11,7 +11,10 @@ from whet.core.trial import WALL_PHASES
 from whet.engine import tune
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, LocalBench, Reading, Runnable, Warm
+from whet.measure import Reading, Runnable, Warm
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.timers import CpuTimer
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 

@@ -19,7 +19,7 @@ from whet.engine.host import lives, this_process
 from whet.engine.recovery import crash_report, launch_journal
 from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.target import BenchLimits
-from whet.measure import Bench
+from whet.measure.bench.protocol import Bench
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run

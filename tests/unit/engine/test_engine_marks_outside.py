@@ -22,7 +22,7 @@ from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.review.verify import verify
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.measure import Bench
+from whet.measure.bench.protocol import Bench
 from whet.store import MemoryStore, Store
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel

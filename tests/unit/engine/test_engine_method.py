@@ -15,7 +15,8 @@ from whet.core.trial import Trial
 from whet.engine import tune
 from whet.engine.recall.known import Knowledge, relatives
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer
+from whet.measure.bench.protocol import Bench
+from whet.measure.timers import CpuTimer
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 

@@ -16,7 +16,8 @@ from whet.engine.executors.facts import SeatFacts
 from whet.engine.executors.protocol import SeatLostError
 from whet.engine.executors.spread import SpreadBench
 from whet.engine.executors.stations import NoDeviceLeftError
-from whet.measure import Answer, Reading, Sampled, Visit
+from whet.measure import Reading
+from whet.measure.bench.protocol import Answer, Sampled, Visit
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 

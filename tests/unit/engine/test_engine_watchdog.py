@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from whet.builds import Builder, BuildResult, Built, Job
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
@@ -17,7 +18,7 @@ from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Recorder
 from whet.engine.target import BenchLimits
-from whet.measure import Answer, Bench, Visit
+from whet.measure.bench.protocol import Answer, Bench, Visit
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run, a_workload

@@ -15,7 +15,9 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
-from whet.measure import CpuTimer, Reading, Runnable, Verdict, Warm
+from whet.measure import Reading, Runnable, Warm
+from whet.measure.bench.protocol import Verdict
+from whet.measure.timers import CpuTimer
 
 
 class Kernel:

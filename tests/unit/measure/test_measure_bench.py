@@ -22,10 +22,11 @@ from visits import failure_of, first, further, round_of, sampled
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Limit, Status
-from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
-from whet.measure.bench import failures
-from whet.measure.bench.executor import _may_still_compile
+from whet.measure.bench.executor import LocalBench, _may_still_compile
+from whet.measure.bench.protocol import Bench, Sampled, Verdict, Visit, from_exception
+from whet.measure.bench.remote import RemoteBench
 from whet.measure.timer import Warm
+from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeDevice, FakeKernel
 
 
@@ -392,5 +393,5 @@ TORCHS_ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side asserti
 def test_what_a_gpu_says_tells_whether_its_process_can_go_on(
     problem: Exception, status: str, spoils: bool
 ) -> None:
-    failure = failures.from_exception(problem)
+    failure = from_exception(problem)
     assert (str(failure.status), failure.spoils) == (status, spoils)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from whet.measure import CpuTimer, Warm
+from whet.measure import Warm
+from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeClock, FakeDevice, NoiseModel
 
 

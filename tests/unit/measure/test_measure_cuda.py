@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from whet.core.timing import Quality
-from whet.measure import CudaTimer, Reading, Runnable, Timer, Warm
+from whet.measure import Reading, Runnable, Timer, Warm
 from whet.measure.gpu.nvml import Health
-from whet.measure.gpu.probe import event_pair_ns
 from whet.measure.gpu.timer import (
     BATCH_NS,
     BATCH_SLEEP_NS,
@@ -19,7 +18,9 @@ from whet.measure.gpu.timer import (
     QUEUED_OPERATIONS,
     SLEEP_FLOOR_NS,
     SLOW_NS,
+    CudaTimer,
     CudaWarm,
+    event_pair_ns,
 )
 from whet.testing.fake_stream import MS, US, Cached, Event, HookedKernel, QueuedKernel, Stream
 from whet.testing.timer_kit import ExactTimerContract
@@ -464,5 +465,8 @@ def test_events_are_made_once_and_used_again() -> None:
 
 @pytest.mark.medium
 def test_importing_the_timer_does_not_import_torch() -> None:
-    code = "import sys; from whet.measure import CudaTimer; assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from whet.measure.gpu.timer import CudaTimer; "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,20 +7,22 @@ import subprocess
 import pytest
 
 from whet.core.status import Status
-from whet.measure import CudaTimer
-from whet.measure.bench import failures
+from whet.measure.bench.protocol import from_exception
 from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.clearing import (
+    CLEARING_PTX,
     CODE_BYTES,
     CODE_WARPS,
     FLUSH_BLOCKS_EACH,
     FLUSH_THREADS,
     MOVE_BLOCKS_EACH,
     MOVE_THREADS,
+    PTX,
+    code_ptx,
 )
+from whet.measure.gpu.devices import DriverCuda
 from whet.measure.gpu.driver import CudaError, Parameters, driver_on
-from whet.measure.gpu.driver_device import DriverCuda
-from whet.measure.gpu.ptx import CLEARING_PTX, PTX, code_ptx
+from whet.measure.gpu.timer import CudaTimer
 from whet.testing import fake_cuda, places
 
 pytestmark = pytest.mark.skipif(
@@ -57,7 +59,7 @@ def test_a_parameter_can_be_set_again(driver, log, monkeypatch):
 def test_an_error_is_told_in_the_drivers_words(driver):
     with pytest.raises(CudaError, match=r"CUDA error: out of memory \(cuMemAlloc_v2\)") as caught:
         driver.allocate(1 << 40)
-    failure = failures.from_exception(caught.value)
+    failure = from_exception(caught.value)
     assert failure.status is Status.RESOURCES
     assert not failure.spoils
 
@@ -71,7 +73,7 @@ def test_an_illegal_access_is_known_when_it_is_waited_for(log, monkeypatch, tmp_
         driver.launch(kernel(driver), (1, 1, 1), 32, 0, Parameters([b""]))
         with pytest.raises(CudaError, match="illegal memory access") as caught:
             driver.synchronize()
-        assert failures.from_exception(caught.value).spoils
+        assert from_exception(caught.value).spoils
 
 
 @pytest.fixture

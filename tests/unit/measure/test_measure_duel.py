@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from whet.measure import Duel, DuelPolicy
+from whet.measure.racing.duel import Duel
+from whet.measure.racing.policy import DuelPolicy
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 

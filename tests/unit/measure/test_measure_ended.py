@@ -12,7 +12,8 @@ from visits import failure_of
 
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.measure import CpuTimer, RemoteBench
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer
 
 
 class Endless:

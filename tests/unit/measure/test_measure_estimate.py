@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm, t
 
-from whet.measure import Race
-from whet.measure.racing.estimate import Estimate, Looks, estimated, t_chance, usual
+from whet.measure.racing.race import Race
+from whet.measure.racing.stats import Estimate, Looks, estimated, t_chance, usual
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 30, 100])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.measure import compare
+from whet.measure.bench.protocol import compare
 
 NAN, INF = float("nan"), float("inf")
 

@@ -8,9 +8,12 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import Answer, CpuTimer, CudaTimer, Hopeless, Sampled, Verdict, Visit
+from whet.measure import Hopeless
 from whet.measure.bench.executor import Executor
+from whet.measure.bench.protocol import Answer, Sampled, Verdict, Visit
+from whet.measure.gpu.timer import CudaTimer
 from whet.measure.timer import DeviceTimer, FlushingTimer, GroupTimer, L2Timer, PrimedTimer
+from whet.measure.timers import CpuTimer
 from whet.testing.fake_stream import US, QueuedKernel, Stream
 
 

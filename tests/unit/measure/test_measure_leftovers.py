@@ -14,7 +14,10 @@ from visits import failure_of, first
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Sampled, Verdict, Visit
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer
 
 LIMIT_S = 60.0
 

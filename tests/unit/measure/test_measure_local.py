@@ -11,7 +11,9 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.measure import Built, CudaTimer, LocalBench, Verdict, Visit
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Built, Verdict, Visit
+from whet.measure.gpu.timer import CudaTimer
 from whet.testing.fake_stream import US, QueuedKernel, Stream
 
 STICKY = "CUDA error: an illegal memory access was encountered"

@@ -11,11 +11,10 @@ import whet
 from plugin_package import install
 from whet.core.errors import UsageError
 from whet.core.plugins import PluginError
-from whet.measure import CpuTimer
-from whet.measure.timers import timer_maker
+from whet.measure.timers import CpuTimer, timer_maker
 
 MODULE = """
-from whet.measure import CpuTimer
+from whet.measure.timers import CpuTimer
 
 class Patient(CpuTimer):
     name = "patient"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from whet.core.status import Status
-from whet.measure import CudaTimer, DeviceRoom, LocalBench, is_out_of_memory
-from whet.measure.bench.failures import from_exception
-from whet.measure.gpu.room import NoRoom
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import DeviceRoom, NoRoom, from_exception, is_out_of_memory
+from whet.measure.gpu.timer import CudaTimer
 from whet.testing.fake_stream import US, OutOfMemoryError, QueuedKernel, Stream
 
 MIB = 1 << 20

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from whet.measure import Duel, DuelOutcome, Race
+from whet.measure.racing.duel import Duel, DuelOutcome
+from whet.measure.racing.race import Race
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 SEEDS = 200

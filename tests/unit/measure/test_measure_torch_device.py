@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from whet.measure import CudaTimer
-from whet.measure.gpu import torch_device
+from whet.measure.gpu import devices
 from whet.measure.gpu.clearing import Clearing
-from whet.measure.gpu.torch_device import TorchCuda
+from whet.measure.gpu.devices import TorchCuda
+from whet.measure.gpu.timer import CudaTimer
 from whet.testing import fake_cuda
 
 pytestmark = pytest.mark.skipif(
@@ -56,7 +56,7 @@ class Torch:
 
 
 def flushed(monkeypatch, torch, times=2, size=1 << 20):
-    monkeypatch.setattr(torch_device, "_torch", lambda: torch)
+    monkeypatch.setattr(devices, "_torch", lambda: torch)
     api = TorchCuda()
     name = CudaTimer(api).name
     with api.current():

@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.measure import Answer, Bench, Sampled, Visit
+from whet.measure.bench.protocol import Answer, Bench, Sampled, Visit
 
 LIMIT_S = 20.0
 

@@ -14,7 +14,7 @@ from whet.engine import Settings
 from whet.engine.recall.known import CUT_BY_0_1, Knowledge
 from whet.engine.steps import samples
 from whet.engine.target import BenchLimits
-from whet.measure import Sampled, Visit
+from whet.measure.bench.protocol import Sampled, Visit
 from whet.store.memory import MemoryStore
 
 FOREVER = 600.0

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 import whet
-from whet.builds import Builder, BuildResult, Built, Job
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.errors import HostFailure
 from whet.core.run import Outcome
 from whet.engine import Settings
-from whet.measure import CpuTimer, LocalBench, Visit
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Visit
+from whet.measure.timers import CpuTimer
 from whet.store import MemoryStore
 from whet.targets.native.loader import NativeLoader
 from whet.targets.native.target import NativeTarget

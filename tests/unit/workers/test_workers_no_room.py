@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import worker_tasks as tasks
 
-from whet.builds import Builder, Built, Job
+from whet.builds.builder import Builder
+from whet.builds.job import Built, Job
 from whet.core.config import Config
 from whet.core.run import Outcome as RunOutcome
 from whet.engine import HostLostError, tune

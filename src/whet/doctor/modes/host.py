@@ -26,8 +26,8 @@ from whet.doctor.modes.loaded import LoadedMode, SecondLook, set_caches
 from whet.doctor.modes.second import SecondCopy, run_again
 from whet.doctor.modes.variants import EAGER, variant
 from whet.doctor.subject import SecondRun, SubjectSource
-from whet.measure import RemoteBench
 from whet.measure.bench.protocol import Answer, Sampled, Visit
+from whet.measure.bench.remote import RemoteBench
 from whet.measure.timer import joined
 from whet.measure.timers import MakeTimer
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout

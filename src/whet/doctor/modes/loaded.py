@@ -19,7 +19,7 @@ from whet.core.config import Value
 from whet.doctor.modes.compiler import CompilerWatch
 from whet.doctor.modes.variants import EAGER, compiled
 from whet.doctor.subject import ExaminedModel, Inputs, SecondRun, device_of, loss_of, step
-from whet.measure import Verdict
+from whet.measure.bench.protocol import Verdict
 
 SecondLook = Callable[[SecondRun], dict[str, Value]]
 

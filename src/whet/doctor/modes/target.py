@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.lazy import cached_property
@@ -20,9 +20,10 @@ from whet.doctor.modes.host import HostedModes, MakeModeLoader, ModeBench
 from whet.doctor.modes.variants import MODES
 from whet.doctor.subject import ExaminedModel, SubjectSource, device_of
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.bench.remote import RemoteBench
 from whet.measure.timer import Reading, Runnable, Warm
-from whet.measure.timers import MakeTimer
+from whet.measure.timers import CpuTimer, MakeTimer
 from whet.targets.base import host_device
 from whet.targets.choice.cost import EagerTimer
 from whet.targets.fingerprint import digest

@@ -14,7 +14,7 @@ from typing import Any
 
 from whet._version import __version__
 from whet.core.frozen import FrozenMap
-from whet.measure.gpu.driver_facts import installed_gpu
+from whet.measure.gpu.nvml import installed_gpu
 
 _PACKAGES = ("triton", "torch", "numpy")
 

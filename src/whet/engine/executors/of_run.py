@@ -10,9 +10,9 @@ from whet.engine.plan import Plan
 from whet.engine.target import BenchLimits, DividedBuilds, Target
 
 if TYPE_CHECKING:
-    from whet.builds import PoolSource
+    from whet.builds.shared import PoolSource
     from whet.engine.executors.protocol import DeviceExecutor
-    from whet.measure import Bench
+    from whet.measure.bench.protocol import Bench
     from whet.store import Store
 
 # By how much the level of a config may differ between two devices that agree.

@@ -14,7 +14,7 @@ from whet.engine.executors.calibration import AgreementPolicy, KeptAgreement
 from whet.engine.executors.protocol import DeviceExecutor, Seat
 from whet.engine.executors.spread import SpreadBench
 from whet.engine.target import BenchLimits, Target
-from whet.measure import Bench
+from whet.measure.bench.protocol import Bench
 from whet.store import Store
 
 

@@ -13,7 +13,7 @@ from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
 from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
 from whet.engine.executors.protocol import Seat
-from whet.measure.gpu.driver_facts import installed_gpu
+from whet.measure.gpu.nvml import installed_gpu
 from whet.workers import Session, process
 from whet.workers.session import RemoteObject
 

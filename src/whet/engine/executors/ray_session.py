@@ -12,7 +12,7 @@ from whet.core.frozen import FrozenMap
 from whet.engine.executors.protocol import SeatLostError
 from whet.engine.executors.ray_cluster import PULSE
 from whet.engine.executors.ray_node import SessionAnswer
-from whet.measure import Visit
+from whet.measure.bench.protocol import Visit
 from whet.workers import process
 from whet.workers.answers import Reply
 

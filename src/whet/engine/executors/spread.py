@@ -17,8 +17,7 @@ from whet.engine.executors.calibration import (
 )
 from whet.engine.executors.protocol import Seat, SeatLostError
 from whet.engine.executors.stations import Crew, NoDeviceLeftError, SharedVisit, Station
-from whet.measure import Answer, Bench, Sampled, Visit
-from whet.measure.bench.protocol import Built
+from whet.measure.bench.protocol import Answer, Bench, Built, Sampled, Visit
 
 # Looks per device in one visit: enough that none waits long for the others.
 LOOKS_EACH = 4

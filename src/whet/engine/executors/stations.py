@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from whet.core.errors import ConfigFailure, HostFailure, OtherSourceError
 from whet.engine.executors.protocol import SeatLostError
-from whet.measure import Answer, Bench, Visit
-from whet.measure.bench.protocol import Built
+from whet.measure.bench.protocol import Answer, Bench, Built, Visit
 from whet.measure.bench.remote import NotSetUp
 
 T = TypeVar("T")

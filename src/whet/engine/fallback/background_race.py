@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from whet.builds import Builder, BuildResult
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
@@ -20,7 +21,10 @@ from whet.engine.recovery.launch_journal import LaunchJournalOutside
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Candidate
 from whet.engine.target import BenchLimits, Target
-from whet.measure import Bench, Duel, DuelOutcome, DuelPolicy, Hopeless, RacePolicy, Sampled, Visit
+from whet.measure import Hopeless
+from whet.measure.bench.protocol import Bench, Sampled, Visit
+from whet.measure.racing.duel import Duel, DuelOutcome
+from whet.measure.racing.policy import DuelPolicy, RacePolicy
 from whet.measure.racing.stats import percent_text
 from whet.store import Store
 

@@ -290,7 +290,7 @@ def _worth_retrying(trial: Trial, limits: dict[LimitKind, float | None]) -> bool
     limit = trial.limit
     if limit is None:
         return False
-    from whet.builds.memory import outgrown
+    from whet.builds.builder import outgrown
 
     wronged = limit.configured is None and CUT_BY_0_1 in trial.error
     return wronged or outgrown(limit, limits.get(limit.kind))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from whet.builds import Builder
+from whet.builds.builder import Builder
 from whet.core.config import Config
 from whet.engine.recovery.launch_journal import LaunchJournal
-from whet.measure import Bench
+from whet.measure.bench.protocol import Bench
 
 # How often the run is looked at, at most and at least.
 EVERY_S = (0.01, 5.0)

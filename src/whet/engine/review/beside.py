@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.builds import Builder
+from whet.builds.builder import Builder
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
@@ -22,7 +22,7 @@ from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.recovery.launch_journal import LaunchJournalOutside, proven
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
-from whet.measure import Bench, Visit
+from whet.measure.bench.protocol import Bench, Visit
 from whet.measure.racing.policy import DuelPolicy
 from whet.store import Store
 

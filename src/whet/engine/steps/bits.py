@@ -12,8 +12,8 @@ from whet.engine.steps.duel import Winner
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import Sampler
 from whet.engine.target import Target, bit_check_of
-from whet.measure import Bench
 from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
+from whet.measure.bench.protocol import Bench
 
 # Samples of the best and of the fastest that was refused, taken in turns, to know the price.
 ROUNDS = 9

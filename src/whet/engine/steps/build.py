@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from whet.builds import Builder, BuildResult, cut_for
-from whet.builds.cutting import ENOUGH
+from whet.builds.builder import ENOUGH, Builder, cut_for
+from whet.builds.job import BuildResult
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished

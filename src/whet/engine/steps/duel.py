@@ -14,7 +14,8 @@ from whet.core.run import Run
 from whet.core.timing import median
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import PAIRS_WITH_DEFAULT, Sampler
-from whet.measure import Duel, DuelOutcome, DuelPolicy
+from whet.measure.racing.duel import Duel, DuelOutcome
+from whet.measure.racing.policy import DuelPolicy
 from whet.measure.racing.stats import percent_text
 
 # Where there was no time to show that a config is faster than the default, it is taken if that is

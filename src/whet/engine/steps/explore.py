@@ -12,8 +12,9 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import HOPELESS, HOST_BOUND, OutOfTime, Sampler
-from whet.measure import Exit, Wide
 from whet.measure.bench.bits import ReferenceBench
+from whet.measure.bench.protocol import Wide
+from whet.measure.racing.race import Exit
 from whet.search import Sparing, Strategy
 from whet.workers import no_forks
 

@@ -9,7 +9,7 @@ from whet.core.event import RaceAdvanced
 from whet.core.status import Status
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import NOISY, Sampler
-from whet.measure import Exit, SampleRequest
+from whet.measure.racing.race import Exit, SampleRequest
 from whet.measure.racing.stats import percent_text
 
 # Configs sampled in one round trip; between two of these the budget is looked at.

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 
-from whet.builds import Builder, PoolSource
+from whet.builds.builder import Builder
+from whet.builds.shared import PoolSource
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
@@ -45,7 +46,8 @@ from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
 from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target
-from whet.measure import Bench, Race
+from whet.measure.bench.protocol import Bench
+from whet.measure.racing.race import Race
 from whet.search import Strategy
 from whet.store import Store
 from whet.workers import no_forks

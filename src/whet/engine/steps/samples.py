@@ -21,8 +21,10 @@ from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
-from whet.measure import Answer, Bench, Exit, Hopeless, Race, Reading, Sampled, Visit
+from whet.measure import Hopeless, Reading
 from whet.measure.bench.bits import DifferentBits
+from whet.measure.bench.protocol import Answer, Bench, Sampled, Visit
+from whet.measure.racing.race import Exit, Race
 
 HOST_BOUND = (
     "timed one launch at a time, because the host was too slow to fill the queue; cannot be "

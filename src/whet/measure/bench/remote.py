@@ -11,9 +11,17 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, WhetError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, Status
-from whet.measure.bench import failures
 from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
-from whet.measure.bench.protocol import Answer, Loader, Sampled, Visit
+from whet.measure.bench.protocol import (
+    Answer,
+    Loader,
+    Sampled,
+    Visit,
+    from_death,
+    from_exception,
+    from_first_call_timeout,
+    from_timeout,
+)
 from whet.measure.timer import Timer, joined
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import OpenSession, Session
@@ -156,15 +164,15 @@ class RemoteBench:
             if session.made < session.generation:
                 raise _not_set_up(ended) from ended
             if isinstance(ended, WorkerTimeout):
-                timed_out = failures.from_timeout
+                timed_out = from_timeout
                 if ended.milestone == FIRST_CALL:
-                    timed_out = failures.from_first_call_timeout
+                    timed_out = from_first_call_timeout
                 raise timed_out(ended.limit_s) from ended
-            raise failures.from_death(
+            raise from_death(
                 ended.signal, ended.exitcode, ended.stderr_tail, self._memory_bytes
             ) from ended
         except MemoryError as problem:
-            raise self._limited(failures.from_exception(problem)) from problem
+            raise self._limited(from_exception(problem)) from problem
         except RemoteError as problem:
             raise _not_set_up(problem) from problem
         except WhetError:

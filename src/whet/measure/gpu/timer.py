@@ -3,6 +3,18 @@
 A launch costs the host more than many a kernel lasts, so events around kernels that are launched
 one by one time the host. Here the device sleeps while everything that is to be timed is queued,
 and an event after the sleep tells whether the device woke too early.
+
+What it finds out about the device before it times anything:
+
+- The clock, from how long a kernel sleeps that counts cycles: until it is steady nothing is timed,
+  and a fall later on is throttling.
+- What two events cost. Around one kernel they read more than it takes. An empty kernel's reading
+  is too much to take off, since an empty kernel takes a microsecond itself. But two events around
+  nothing read only their own cost; and with two different kernels between them they read one cost
+  and both kernels, so that `E(a) + E(b) - E(a then b)` is the cost as well, less the gap
+  between a and b. Neither can be too large: the larger one is taken off. All that only as long as
+  the kernels' code is at hand: when it has to be fetched, that of b is fetched while a runs, and
+  half a microsecond too much would come off. So nothing is cleared in between.
 """
 
 from __future__ import annotations
@@ -14,11 +26,9 @@ from functools import partial
 from typing import Any
 
 from whet.core.timing import L2, Method, Quality, median
-from whet.measure.bench.failures import is_out_of_memory
-from whet.measure.gpu.conditions import Conditions
-from whet.measure.gpu.probe import event_pair_ns
-from whet.measure.gpu.room import DeviceRoom
-from whet.measure.gpu.torch_device import CudaApi, CudaEvent, TorchCuda
+from whet.measure.bench.protocol import DeviceRoom, is_out_of_memory
+from whet.measure.gpu.devices import CudaApi, CudaEvent, TorchCuda
+from whet.measure.gpu.nvml import Health
 from whet.measure.timer import (
     DeviceTimer,
     FlushingTimer,
@@ -411,3 +421,168 @@ class _Execution:
 
 def _nothing() -> None:
     pass
+
+
+# An idle device lowers its clock; a busy one may be throttled at any time.
+IDLE_NS = 1_000_000_000
+CHECK_EVERY_NS = 500_000_000
+THROTTLED_BELOW = 0.95
+
+
+class Conditions:
+    """Looked at where they may have changed; what there is to say of them waits for `said`."""
+
+    def __init__(self, api: CudaApi) -> None:
+        self._api = api
+        self._events = (api.event(), api.event())
+        self._fastest_mhz = 0.0
+        self._used: int | None = None
+        self._checked: int | None = None
+        self._remarks: list[str] = []
+
+    def used(self) -> None:
+        """The device was busy until now."""
+        self._used = self._api.clock()
+
+    def settle(self) -> None:
+        """Waits for a steady clock where the device may have been idle."""
+        if self._used is not None and self._api.clock() - self._used <= IDLE_NS:
+            return
+        found = wait_for_clock(self._api)
+        self._fastest_mhz = max(self._fastest_mhz, found.mhz)
+        if not found.steady:
+            self.remark(
+                "the GPU clock did not settle before timing; lock it (nvidia-smi "
+                "--lock-gpu-clocks) for more stable results"
+            )
+        self._look_around()
+
+    def check(self) -> None:
+        """Looks, now and then, for what would disturb a timing from outside."""
+        if self._checked is not None and self._api.clock() - self._checked < CHECK_EVERY_NS:
+            return
+        health = self._look_around()
+        mhz = clock_mhz(self._api, self._events)
+        if mhz is None:
+            return
+        if mhz < THROTTLED_BELOW * self._fastest_mhz:
+            why = f" ({', '.join(health.held_back_by)})" if health.held_back_by else ""
+            self.remark(
+                f"the GPU clock has dropped to {100 * mhz / self._fastest_mhz:.0f} % of its "
+                f"earlier value{why}; timings from before and after are compared only through "
+                "re-checks"
+            )
+        self._fastest_mhz = max(self._fastest_mhz, mhz)
+
+    def remark(self, text: str) -> None:
+        self._remarks.append(text)
+
+    def said(self) -> tuple[str, ...]:
+        """What was remarked since this was last asked."""
+        remarks, self._remarks = tuple(self._remarks), []
+        return remarks
+
+    def _look_around(self) -> Health:
+        self._checked = self._api.clock()
+        health = self._api.health()
+        if health.others:
+            others = ", ".join(map(str, health.others[:4]))
+            self.remark(
+                f"another process is using this GPU (pid {others}); its work affects the timings"
+            )
+        return health
+
+
+PROBE_CYCLES = 100_000
+LEAD_NS = 40e3
+
+STEADY_WITHIN = 0.01
+STEADY_PROBES = 3
+MAX_PROBES = 400
+
+CALIBRATION_SAMPLES = 15
+CALIBRATION_TRIES = 4
+CALIBRATION_LEAD_NS = 2e6
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """`mhz` of the clock at the end, and whether it had come to rest."""
+
+    mhz: float
+    steady: bool
+
+
+def clock_mhz(api: CudaApi, events: tuple[CudaEvent, CudaEvent]) -> float | None:
+    """The clock now; None where the host was too slow for a clean reading."""
+    start, end = events
+    api.synchronize()
+    # The host must be done queueing before the first event is reached.
+    api.sleep(round(LEAD_NS * api.clock_khz / 1e6))
+    start.record()
+    api.sleep(PROBE_CYCLES)
+    dry = start.query()
+    end.record()
+    api.synchronize()
+    elapsed_us = 1e3 * start.elapsed_ms(end)
+    return None if dry or elapsed_us <= 0 else PROBE_CYCLES / elapsed_us
+
+
+def wait_for_clock(api: CudaApi) -> Steadiness:
+    """Keeps the device busy until its clock has come to rest, or gives up."""
+    events = (api.event(), api.event())
+    last: list[float] = []
+    for _ in range(MAX_PROBES):
+        mhz = clock_mhz(api, events)
+        if mhz is None:
+            continue
+        last = [*last[-(STEADY_PROBES - 1) :], mhz]
+        if len(last) == STEADY_PROBES and max(last) <= (1 + STEADY_WITHIN) * min(last):
+            return Steadiness(median(last), steady=True)
+    return Steadiness(median(last) if last else 0.0, steady=False)
+
+
+def event_pair_ns(api: CudaApi) -> float:
+    """What two events read beyond the kernel between them."""
+
+    def short() -> None:
+        api.sleep(1)
+
+    nothing: tuple[Callable[[], None], ...] = ()
+    patterns = (nothing, (short,), (api.fill,), (short, api.fill))
+    readings: list[list[float]] = [[] for _ in patterns]
+    pairs = [(api.event(), api.event()) for _ in patterns]
+    lead = CALIBRATION_LEAD_NS / 10
+    for _ in range(CALIBRATION_TRIES * CALIBRATION_SAMPLES):
+        taken = _one_of_each(api, patterns, pairs, lead)
+        if taken is None:
+            lead = min(2 * lead, CALIBRATION_LEAD_NS)
+            continue
+        for of_pattern, ns in zip(readings, taken, strict=True):
+            of_pattern.append(ns)
+        if len(readings[0]) == CALIBRATION_SAMPLES:
+            break
+    if not readings[0]:
+        return 0.0
+    around_nothing, one, other, both = map(median, readings)
+    return max(around_nothing, one + other - both, 0.0)
+
+
+def _one_of_each(
+    api: CudaApi,
+    patterns: Sequence[Sequence[Callable[[], None]]],
+    pairs: Sequence[tuple[CudaEvent, CudaEvent]],
+    lead_ns: float,
+) -> list[float] | None:
+    """One reading of every pattern from a full queue; None where it ran dry."""
+    api.synchronize()
+    api.sleep(round(lead_ns * api.clock_khz / 1e6))
+    api.fill()  # what comes first after a sleep reads a little too long
+    for pattern, (start, end) in zip(patterns, pairs, strict=True):
+        start.record()
+        for launch in pattern:
+            launch()
+        end.record()
+    dry = pairs[0][0].query()
+    api.synchronize()
+    return None if dry else [1e6 * start.elapsed_ms(end) for start, end in pairs]

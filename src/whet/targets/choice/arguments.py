@@ -10,7 +10,7 @@ from typing import Any
 
 from whet.core.config import freeze_value
 from whet.core.errors import SpaceError
-from whet.measure import DeviceRoom, is_out_of_memory
+from whet.measure.bench.protocol import DeviceRoom, is_out_of_memory
 
 
 def is_tensor(value: Any) -> bool:

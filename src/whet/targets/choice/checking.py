@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whet.measure import Verdict, compare
+from whet.measure.bench.protocol import Verdict, compare
 from whet.targets.choice.arguments import copied, is_tensor
 from whet.targets.choice.rounding import Rounding, relative_error
 

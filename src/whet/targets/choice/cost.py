@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, get_args
 
 from whet.core.errors import UsageError, did_you_mean
-from whet.measure import CpuTimer
+from whet.measure.timers import CpuTimer
 
 CallCost = Literal["eager", "graph"]
 

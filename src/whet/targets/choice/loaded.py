@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import DeviceRoom, Verdict
+from whet.measure.bench.protocol import DeviceRoom, Verdict
 from whet.targets.base import refuse_unfinished
 from whet.targets.choice.arguments import Saved, differentiated, flattened, is_tensor
 from whet.targets.choice.checking import judged, kept

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
@@ -20,7 +20,10 @@ from whet.core.workload import Device, Workload
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
-from whet.measure import Bench, CpuTimer, LocalBench, Timer
+from whet.measure import Timer
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench
+from whet.measure.timers import CpuTimer
 from whet.targets.base import host_device
 from whet.targets.choice.alternatives import PARAMETER, Alternatives
 from whet.targets.choice.cost import CallCost, EagerTimer, _within

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from whet.builds import Built
+from whet.builds.job import Built
 from whet.core.errors import ConfigFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status

@@ -14,7 +14,6 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, host_failure
 from whet.core.lazy import cached_property
 from whet.core.status import Status
-from whet.measure import Verdict, compare
 from whet.measure.bench.bits import (
     EVEN,
     LAUNCHES,
@@ -24,6 +23,7 @@ from whet.measure.bench.bits import (
     bit_facts,
     fill_array,
 )
+from whet.measure.bench.protocol import Verdict, compare
 from whet.targets.native.arguments import as_ctypes
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
@@ -22,9 +22,10 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.workload import Origin, Workload
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
-from whet.measure.timers import MakeTimer, timer_maker
+from whet.measure.bench.protocol import Bench
+from whet.measure.bench.remote import RemoteBench
+from whet.measure.timers import CpuTimer, MakeTimer, timer_maker
 from whet.targets.base import HostTarget, asked, host_device
 from whet.targets.fingerprint import Source, digest, of_c_source, same_value, shown
 from whet.targets.key import key_of

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whet.builds import Builder, BuildResult
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
@@ -21,7 +22,7 @@ from whet.engine import tune
 from whet.engine.host import memory_info
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, Sampled, Visit
+from whet.measure.bench.protocol import Bench, Sampled, Visit
 from whet.measure.racing.policy import DuelPolicy
 from whet.store import open_store
 from whet.store.scanning import code_folder

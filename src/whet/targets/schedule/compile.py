@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whet.builds import Built
+from whet.builds.job import Built
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.frozen import FrozenMap

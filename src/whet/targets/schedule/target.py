@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
@@ -21,8 +21,7 @@ from whet.core.lazy import cached_property
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.workload import Origin, Workload
-from whet.measure import CpuTimer
-from whet.measure.timers import MakeTimer, timer_maker
+from whet.measure.timers import CpuTimer, MakeTimer, timer_maker
 from whet.targets.base import asked, host_device
 from whet.targets.fingerprint import digest
 from whet.targets.key import key_of

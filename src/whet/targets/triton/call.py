@@ -17,8 +17,7 @@ from whet.targets.triton.configs import needed_keywords
 
 # The rest is imported where it is used: a call that is stored is neither built nor measured.
 if TYPE_CHECKING:
-    from whet.measure import Verdict
-    from whet.measure.gpu.room import DeviceRoom
+    from whet.measure.bench.protocol import DeviceRoom, Verdict
     from whet.targets.triton.checks import BitsExamination, Check, OutputGate
     from whet.targets.triton.request import DeviceLimits, Request
 
@@ -45,7 +44,7 @@ class Call:
 
     @cached_property
     def room(self) -> DeviceRoom:
-        from whet.measure.gpu.room import DeviceRoom
+        from whet.measure.bench.protocol import DeviceRoom
 
         return DeviceRoom()
 
@@ -114,7 +113,7 @@ class Call:
         self.tuner.restore_copies = dict(self._declared)
 
     def _copied(self, tensor: Any) -> Any:
-        from whet.measure.gpu.room import NoRoom
+        from whet.measure.bench.protocol import NoRoom
 
         try:
             return self.room.copy_of(tensor)
@@ -274,7 +273,7 @@ class LoadedTriton:
         self._call.leave(self.config, None)
 
     def check(self) -> Verdict:
-        from whet.measure import Verdict
+        from whet.measure.bench.protocol import Verdict
 
         """Runs once from the state the caller left, and compares what it wrote."""
         call = self._call

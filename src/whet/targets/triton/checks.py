@@ -11,7 +11,6 @@ from zlib import crc32
 
 from whet.core.config import Value
 from whet.core.errors import TargetError, did_you_mean
-from whet.measure import DeviceRoom, Verdict, is_out_of_memory
 from whet.measure.bench.bits import (
     BIT_CHECKS,
     EVEN,
@@ -21,6 +20,7 @@ from whet.measure.bench.bits import (
     BitCheck,
     bit_facts,
 )
+from whet.measure.bench.protocol import DeviceRoom, Verdict, is_out_of_memory
 from whet.targets.base import asked
 from whet.workers import no_forks
 

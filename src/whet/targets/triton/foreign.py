@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.builds import Builder, BuildResult, Job
+from whet.builds.builder import Builder
+from whet.builds.job import BuildResult, Job
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.run import Outcome, Run, Stop
@@ -18,7 +19,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.recall.known import start_after
 from whet.engine.target import BenchLimits
-from whet.measure import Visit
+from whet.measure.bench.protocol import Visit
 from whet.store import Store
 from whet.targets.triton import device
 from whet.targets.triton.call import Call

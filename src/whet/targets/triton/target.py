@@ -30,11 +30,13 @@ from whet.targets.triton.warming.active import active
 # The rest is imported where it is used: what is stored is neither built nor measured, and a new
 # process should find it at once.
 if TYPE_CHECKING:
-    from whet.builds import Job, SharedPool
+    from whet.builds.job import Job
+    from whet.builds.shared import SharedPool
     from whet.core.miss import Argument, LaunchGrid
     from whet.engine.target import BenchLimits
-    from whet.measure import Bench, Timer
+    from whet.measure import Timer
     from whet.measure.bench.bits import BitCheck
+    from whet.measure.bench.protocol import Bench
     from whet.targets.triton.packed.portable import BinaryCache
     from whet.targets.triton.request import DeviceLimits
     from whet.workers.session import OpenSession
@@ -264,7 +266,7 @@ class TritonTarget(QuickSpace):
         return None
 
     def job(self, config: Config) -> Job | None:
-        from whet.builds import Job
+        from whet.builds.job import Job
         from whet.targets.triton.compiler.compile import compile_kernel, launcher_class
         from whet.targets.triton.compiler.divided import begin_kernel
         from whet.targets.triton.packed.portable import packed_for
@@ -289,7 +291,7 @@ class TritonTarget(QuickSpace):
 
     def bench(self, limits: BenchLimits) -> Bench:
         from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
-        from whet.measure import LocalBench
+        from whet.measure.bench.executor import LocalBench
 
         assert self._settings is not None
         alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))

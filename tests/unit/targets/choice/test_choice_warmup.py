@@ -12,7 +12,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 import whet  # noqa: E402
-from whet.builds import MEMORY  # noqa: E402
+from whet.builds.builder import MEMORY  # noqa: E402
 from whet.targets.triton.warming.active import active  # noqa: E402
 from whet.testing.fake_triton import fake_driver, told  # noqa: E402
 

@@ -16,8 +16,8 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import UsageError
-from whet.measure import DeviceRoom
 from whet.measure.bench.bits import BITS, FREE_NS, ONLY_REAL, VARIES
+from whet.measure.bench.protocol import DeviceRoom
 from whet.targets.triton import checks
 from whet.targets.triton.checks import BitsExamination, Traits, Written, tensor_hash
 from whet.testing.fake_triton import fake_driver, told

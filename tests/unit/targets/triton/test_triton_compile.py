@@ -16,7 +16,8 @@ import triton.language as tl
 from triton import knobs
 
 import whet
-from whet.builds import Builder, Job
+from whet.builds.builder import Builder
+from whet.builds.job import Job
 from whet.core.status import Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request

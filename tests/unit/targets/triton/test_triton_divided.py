@@ -15,7 +15,8 @@ from triton import knobs
 from triton.language.extra import libdevice
 
 import whet
-from whet.builds import Builder, Job
+from whet.builds.builder import Builder
+from whet.builds.job import Job
 from whet.core.status import Status
 from whet.engine.executors.divided_pool import DividedPool
 from whet.engine.executors.node_pool import NodePool

@@ -26,7 +26,8 @@ from triton.runtime import build
 from triton.runtime.cache import FileCacheManager
 
 import whet
-from whet.builds import Builder, Job
+from whet.builds.builder import Builder
+from whet.builds.job import Job
 from whet.core.status import Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler import compile as launchers

@@ -20,7 +20,7 @@ import triton.language as tl
 from triton.runtime import autotuner as stock
 
 import whet
-from whet.builds import BuildResult
+from whet.builds.job import BuildResult
 from whet.core.status import Status
 from whet.targets.triton import adoption, device, foreign, live, warn
 from whet.targets.triton.autotuner import Autotuner

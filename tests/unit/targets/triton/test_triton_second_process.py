@@ -45,7 +45,6 @@ OF_TUNING = (
     "whet.engine.steps",
     "whet.learn",
     "whet.measure.bench",
-    "whet.measure.gpu.room",
     "whet.measure.racing",
     "whet.search.auto",
     "whet.store.reports",

@@ -27,7 +27,7 @@ from triton.runtime import autotuner as stock
 from warmup_parts import N, scale, shift, tuned
 
 import whet
-from whet.builds import MEMORY
+from whet.builds.builder import MEMORY
 from whet.engine.ahead import Prospect
 from whet.targets.triton.warming.active import active
 from whet.targets.triton.warming.program import MetKernel, Program

@@ -16,7 +16,7 @@ from triton.runtime import autotuner as stock
 from warmup_parts import N, scale, shift, tuned
 
 import whet
-from whet.builds import MEMORY
+from whet.builds.builder import MEMORY
 from whet.targets.triton import foreign
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.testing.fake_triton import FakeDriver, fake_driver, told

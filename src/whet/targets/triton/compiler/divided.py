@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.builds import Built
+from whet.builds.job import Built
 from whet.core.frozen import FrozenMap
 from whet.targets.triton.compiler.compile import (
     LauncherClass,

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from whet.builds import Job
+from whet.builds.job import Job
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError
 from whet.engine.fallback.background import NotNow
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns.lock import file_lock
-from whet.measure import Bench, LocalBench
+from whet.measure.bench.executor import LocalBench
+from whet.measure.bench.protocol import Bench
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton, Touched, touched
 from whet.targets.triton.compiler.capture import identified_request

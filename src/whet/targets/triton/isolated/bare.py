@@ -20,11 +20,10 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.core.timing import L2
-from whet.measure.bench.gate import Verdict
-from whet.measure.bench.protocol import Recovering
+from whet.measure.bench.protocol import Recovering, Verdict
 from whet.measure.gpu import driver as cuda_driver
+from whet.measure.gpu.devices import DriverCuda
 from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
-from whet.measure.gpu.driver_device import DriverCuda
 from whet.measure.gpu.timer import CudaTimer
 from whet.targets.triton.isolated.ipc_arguments import (
     ALIGNMENT,

@@ -10,10 +10,8 @@ from typing import Any, Protocol, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.frozen import FrozenMap
-from whet.measure import Answer, Bench, RemoteBench, Sampled, Visit
-from whet.measure.bench.failures import from_exception
-from whet.measure.bench.protocol import Built
-from whet.measure.bench.remote import NotSetUp
+from whet.measure.bench.protocol import Answer, Bench, Built, Sampled, Visit, from_exception
+from whet.measure.bench.remote import NotSetUp, RemoteBench
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated.executor import Launch
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, NotShared, Packer

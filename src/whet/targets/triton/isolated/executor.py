@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from whet.core.config import Config
-from whet.measure import Verdict
-from whet.measure.bench.protocol import Recovering
+from whet.measure.bench.protocol import Recovering, Verdict
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.checks import BitsExamination, OutputGate
 from whet.targets.triton.isolated.ipc_arguments import IpcArguments, Unpacker

@@ -17,8 +17,10 @@ from typing import Any
 
 from whet.core.errors import TargetError
 from whet.engine.settings import resolve_settings
-from whet.measure import CudaTimer, RemoteBench, Timer
+from whet.measure import Timer
+from whet.measure.bench.remote import RemoteBench
 from whet.measure.gpu.driver import compiles_ptx
+from whet.measure.gpu.timer import CudaTimer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function

@@ -15,7 +15,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, Literal, NoReturn
 
-from whet.builds import Builder, BuildMemory, BuildResult, Built, Job
+from whet.builds.builder import Builder, BuildMemory
+from whet.builds.job import BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.core.status import Status

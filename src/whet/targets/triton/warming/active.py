@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from whet.builds import SharedPool
+    from whet.builds.shared import SharedPool
     from whet.core.budget import Budget
     from whet.core.config import Config
     from whet.core.mode import Effort

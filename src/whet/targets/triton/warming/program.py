@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.builds import Job, SharedPool
+from whet.builds.job import Job
+from whet.builds.shared import SharedPool
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.mode import Effort
