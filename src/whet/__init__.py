@@ -13,12 +13,13 @@
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
-    whet.digest()          one hash of all choices in force; ranks compare theirs
-    whet.unlocked()        choices that the lock file did not make
     whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
-    whet.preload(bundle)   kernels ready before the first request; whet.sealed() then reports
-                           every kernel that would still be compiled
-    whet.TritonAutoTuner   a small class API for callables in this process
+    whet.lock              choices written down: digest() is one hash of all in force, which ranks
+                           compare; unlocked() are those that the lock file did not make
+    whet.serving           preload(bundle): kernels ready before the first request; sealed() then
+                           reports every kernel that would still be compiled
+    whet.autotuner         a small class API for callables in this process
+    whet.results           what functions return; whet.errors, what they may raise
 
 Names are imported when first used: importing whet is quick and quiet.
 """
@@ -29,201 +30,95 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from whet._version import __version__
+from whet._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from whet.autotuner.cache import ConfigCache
-    from whet.autotuner.configs import (
-        FP8_GEMM_CONFIGS,
-        GATED_MLP_CONFIGS,
-        RMSNORM_ROPE_CONFIGS,
-        filter_valid_configs,
-        generate_configs,
-        get_default_config,
-    )
-    from whet.autotuner.metrics import (
-        KernelMetrics,
-        compute_elementwise_metrics,
-        compute_gemm_metrics,
-    )
-    from whet.autotuner.tuner import TritonAutoTuner, TuningResult
-    from whet.core.budget import Budget
-    from whet.core.config import Config
-    from whet.core.errors import (
-        BudgetError,
-        NotTunedError,
-        RanksDifferError,
-        SpaceError,
-        StoreError,
-        TuningFailedError,
-        UnforeseenCompileError,
-        UsageError,
-        WhetError,
-    )
-    from whet.core.run import Choice, Result
-    from whet.core.space import Categorical, Ordered, Permutation, Space
-    from whet.core.status import Status
-    from whet.core.trial import Trial
-    from whet.doctor.checkup import doctor
-    from whet.doctor.finding import Diagnosis
-    from whet.engine.fallback.background import Refinement, refine
-    from whet.engine.fallback.mode import mode
-    from whet.engine.fallback.policy import choose
-    from whet.engine.lockfile.comparing import digest
-    from whet.engine.lockfile.in_force import unlocked
-    from whet.engine.recovery.interrupt import (
-        DeviceLostError,
-        HostLostError,
-        Interrupted,
-        StoreLostError,
-    )
-    from whet.engine.tuning import tune
-    from whet.store import open_store
-    from whet.targets.choice.choice import choice
-    from whet.targets.choice.cost import cost
-    from whet.targets.function import function
-    from whet.targets.native.target import native
-    from whet.targets.schedule.target import schedule
-    from whet.targets.triton.decorator import autotune
-    from whet.targets.triton.install import install, installed, uninstall
-    from whet.targets.triton.jit.preloading import Preloaded, preload
-    from whet.targets.triton.jit.sealing import Seal, sealed
-    from whet.targets.triton.warming.warmup import Warmup, warmup
+    from whet import autotuner as autotuner
+    from whet import errors as errors
+    from whet import lock as lock
+    from whet import results as results
+    from whet import serving as serving
+    from whet.autotuner import *  # noqa: F403
+    from whet.core.budget import Budget as Budget
+    from whet.core.config import Config as Config
+    from whet.core.space import Categorical as Categorical
+    from whet.core.space import Ordered as Ordered
+    from whet.core.space import Permutation as Permutation
+    from whet.core.space import Space as Space
+    from whet.doctor.checkup import doctor as doctor
+    from whet.engine.fallback.background import refine as refine
+    from whet.engine.fallback.mode import mode as mode
+    from whet.engine.fallback.policy import choose as choose
+    from whet.engine.tuning import tune as tune
+    from whet.errors import *  # noqa: F403
+    from whet.lock import *  # noqa: F403
+    from whet.results import *  # noqa: F403
+    from whet.serving import *  # noqa: F403
+    from whet.store import open_store as open_store
+    from whet.targets.choice.choice import choice as choice
+    from whet.targets.choice.cost import cost as cost
+    from whet.targets.function import function as function
+    from whet.targets.native.target import native as native
+    from whet.targets.schedule.target import schedule as schedule
+    from whet.targets.triton.decorator import autotune as autotune
+    from whet.targets.triton.install import install as install
+    from whet.targets.triton.install import installed as installed
+    from whet.targets.triton.install import uninstall as uninstall
+    from whet.targets.triton.warming.warmup import warmup as warmup
 
-_HOMES = {
-    "Budget": "whet.core.budget",
-    "BudgetError": "whet.core.errors",
-    "Categorical": "whet.core.space",
-    "Choice": "whet.core.run",
-    "Config": "whet.core.config",
-    "ConfigCache": "whet.autotuner.cache",
-    "DeviceLostError": "whet.engine.recovery.interrupt",
-    "Diagnosis": "whet.doctor.finding",
-    "FP8_GEMM_CONFIGS": "whet.autotuner.configs",
-    "GATED_MLP_CONFIGS": "whet.autotuner.configs",
-    "Interrupted": "whet.engine.recovery.interrupt",
-    "KernelMetrics": "whet.autotuner.metrics",
-    "NotTunedError": "whet.core.errors",
-    "Ordered": "whet.core.space",
-    "Permutation": "whet.core.space",
-    "Preloaded": "whet.targets.triton.jit.preloading",
-    "RMSNORM_ROPE_CONFIGS": "whet.autotuner.configs",
-    "RanksDifferError": "whet.core.errors",
-    "Refinement": "whet.engine.fallback.background",
-    "Result": "whet.core.run",
-    "Seal": "whet.targets.triton.jit.sealing",
-    "Space": "whet.core.space",
-    "SpaceError": "whet.core.errors",
-    "Status": "whet.core.status",
-    "StoreError": "whet.core.errors",
-    "HostLostError": "whet.engine.recovery.interrupt",
-    "StoreLostError": "whet.engine.recovery.interrupt",
-    "Trial": "whet.core.trial",
-    "TritonAutoTuner": "whet.autotuner.tuner",
-    "TuningFailedError": "whet.core.errors",
-    "TuningResult": "whet.autotuner.tuner",
-    "UnforeseenCompileError": "whet.core.errors",
-    "UsageError": "whet.core.errors",
-    "Warmup": "whet.targets.triton.warming.warmup",
-    "WhetError": "whet.core.errors",
-    "autotune": "whet.targets.triton.decorator",
-    "choice": "whet.targets.choice.choice",
-    "choose": "whet.engine.fallback.policy",
-    "compute_elementwise_metrics": "whet.autotuner.metrics",
-    "compute_gemm_metrics": "whet.autotuner.metrics",
-    "cost": "whet.targets.choice.cost",
-    "digest": "whet.engine.lockfile.comparing",
-    "doctor": "whet.doctor.checkup",
-    "filter_valid_configs": "whet.autotuner.configs",
-    "function": "whet.targets.function",
-    "generate_configs": "whet.autotuner.configs",
-    "get_default_config": "whet.autotuner.configs",
-    "install": "whet.targets.triton.install",
-    "installed": "whet.targets.triton.install",
-    "mode": "whet.engine.fallback.mode",
-    "native": "whet.targets.native.target",
-    "open_store": "whet.store",
-    "preload": "whet.targets.triton.jit.preloading",
-    "refine": "whet.engine.fallback.background",
-    "schedule": "whet.targets.schedule.target",
-    "sealed": "whet.targets.triton.jit.sealing",
-    "tune": "whet.engine.tuning",
-    "uninstall": "whet.targets.triton.install",
-    "unlocked": "whet.engine.lockfile.in_force",
-    "warmup": "whet.targets.triton.warming.warmup",
-}
 
-__all__ = [
-    "FP8_GEMM_CONFIGS",
-    "GATED_MLP_CONFIGS",
-    "RMSNORM_ROPE_CONFIGS",
-    "Budget",
-    "BudgetError",
-    "Categorical",
-    "Choice",
-    "Config",
-    "ConfigCache",
-    "DeviceLostError",
-    "Diagnosis",
-    "HostLostError",
-    "Interrupted",
-    "KernelMetrics",
-    "NotTunedError",
-    "Ordered",
-    "Permutation",
-    "Preloaded",
-    "RanksDifferError",
-    "Refinement",
-    "Result",
-    "Seal",
-    "Space",
-    "SpaceError",
-    "Status",
-    "StoreError",
-    "StoreLostError",
-    "Trial",
-    "TritonAutoTuner",
-    "TuningFailedError",
-    "TuningResult",
-    "UnforeseenCompileError",
-    "UsageError",
-    "Warmup",
-    "WhetError",
-    "__version__",
-    "autotune",
-    "choice",
-    "choose",
-    "compute_elementwise_metrics",
-    "compute_gemm_metrics",
-    "cost",
-    "digest",
-    "doctor",
-    "filter_valid_configs",
-    "function",
-    "generate_configs",
-    "get_default_config",
-    "install",
-    "installed",
-    "mode",
-    "native",
-    "open_store",
-    "preload",
-    "refine",
-    "schedule",
-    "sealed",
-    "tune",
-    "uninstall",
-    "unlocked",
-    "warmup",
-]
+def _by_name(homes: dict[str, str]) -> dict[str, str]:
+    return {name: home for home, names in homes.items() for name in names.split()}
 
+
+_HOMES = _by_name(
+    {
+        "whet.core.budget": "Budget",
+        "whet.core.config": "Config",
+        "whet.core.space": "Categorical Ordered Permutation Space",
+        "whet.doctor.checkup": "doctor",
+        "whet.engine.fallback.background": "refine",
+        "whet.engine.fallback.mode": "mode",
+        "whet.engine.fallback.policy": "choose",
+        "whet.engine.tuning": "tune",
+        "whet.store": "open_store",
+        "whet.targets.choice.choice": "choice",
+        "whet.targets.choice.cost": "cost",
+        "whet.targets.function": "function",
+        "whet.targets.native.target": "native",
+        "whet.targets.schedule.target": "schedule",
+        "whet.targets.triton.decorator": "autotune",
+        "whet.targets.triton.install": "install installed uninstall",
+        "whet.targets.triton.warming.warmup": "warmup",
+    }
+)
+_MODULES = ("autotuner", "errors", "lock", "results", "serving")
+
+# What was here once, and may still be used from here.
+_FORMER = _by_name(
+    {
+        "whet.autotuner": "ConfigCache FP8_GEMM_CONFIGS GATED_MLP_CONFIGS KernelMetrics "
+        "RMSNORM_ROPE_CONFIGS TritonAutoTuner TuningResult compute_elementwise_metrics "
+        "compute_gemm_metrics filter_valid_configs generate_configs get_default_config",
+        "whet.errors": "BudgetError DeviceLostError HostLostError Interrupted NotTunedError "
+        "RanksDifferError SpaceError StoreError StoreLostError TuningFailedError "
+        "UnforeseenCompileError UsageError WhetError",
+        "whet.lock": "digest unlocked",
+        "whet.results": "Choice Diagnosis Refinement Result Status Trial Warmup",
+        "whet.serving": "Preloaded Seal preload sealed",
+    }
+)
+
+__all__ = sorted(["__version__", *_MODULES, *_HOMES])
 
 if os.environ.get("WHET_JIT") or os.environ.get("WHET_PRELOAD"):
     import_module("whet.targets.triton.jit.starting").start()
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    if name in _MODULES:
+        return import_module(f"whet.{name}")
+    home = _HOMES.get(name) or _FORMER.get(name)
     if home is None:
         raise AttributeError(f"module 'whet' has no attribute '{name}'")
     value = getattr(import_module(home), name)
@@ -232,4 +127,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

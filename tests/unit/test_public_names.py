@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import whet
-import whet.autotuner
 
 CLASS_API = """\
 from whet import (
@@ -60,10 +60,24 @@ def run(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", whet.autotuner.__all__)
-def test_the_class_api_is_at_the_top_too(name: str) -> None:
-    assert name in whet.__all__
-    assert getattr(whet, name) is getattr(whet.autotuner, name)
+def public(module: ModuleType) -> list[str]:
+    return [str(name) for name in module.__dict__["__all__"]]
+
+
+MODULES = ("autotuner", "errors", "lock", "results", "serving")
+FORMER = [(module, name) for module in MODULES for name in public(getattr(whet, module))]
+
+
+def test_few_names_are_at_the_top() -> None:
+    assert len(whet.__all__) == len(set(whet.__all__)) < 30
+    assert {*MODULES} < {*whet.__all__}
+    assert len({name for _, name in FORMER}) == 38
+
+
+@pytest.mark.parametrize(("module", "name"), FORMER)
+def test_a_name_that_was_at_the_top_is_still_found_there(module: str, name: str) -> None:
+    assert name not in whet.__all__
+    assert getattr(whet, name) is getattr(getattr(whet, module), name)
 
 
 @pytest.mark.medium

@@ -49,7 +49,7 @@ class RanksDifferError(WhetError):
 
 
 class UnforeseenCompileError(WhetError):
-    """A kernel would be compiled after `whet.sealed()`."""
+    """A kernel would be compiled after `whet.serving.sealed()`."""
 
 
 class StoreError(WhetError):

@@ -20,7 +20,7 @@ Examples:
   WHET_JIT=record whet run serve.py     write down what is compiled
   whet jit ls
   whet jit explain 3f2a
-  whet pack serve.whet --jit            pack it, for whet.preload
+  whet pack serve.whet --jit            pack it, for whet.serving.preload
 """
 LS_EXAMPLES = """\b
 Examples:

@@ -27,7 +27,7 @@ Examples:
   whet pack results.whet --kernel matmul --best-only
   whet pack results.whet --binaries compiled/   with compiled kernels
   whet pack results.whet --lock whet.lock --binaries compiled/
-  whet pack serve.whet --jit --reachable        for whet.preload
+  whet pack serve.whet --jit --reachable        for whet.serving.preload
   whet pack missed.whet --missed                to tune on another machine
   WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """

@@ -1,4 +1,4 @@
-"""`whet.preload`: kernels of a bundle, ready before the first call.
+"""`whet.serving.preload`: kernels of a bundle, ready before the first call.
 
 Each goes the way of a call that launches nothing: Triton binds the arguments, computes its own key,
 finds the binary in its disk cache, where it was put a moment before, and keeps it in memory. Then
@@ -140,7 +140,8 @@ def preload(
     on the `devices` given by number, or on `"all"`. Nothing is launched or compiled.
 
     Kernels whose modules are not imported yet are served from the bundle when they are first
-    called, or made ready by `whet.sealed()` or by another `whet.preload` of the same bundle.
+    called, or made ready by `whet.serving.sealed()` or by another `whet.serving.preload` of the
+    same bundle.
     Libraries in the bundle are code of the host: preload only bundles that you trust.
     """
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`whet.sealed`: from here on nothing may be compiled."""
+"""`whet.serving.sealed`: from here on nothing may be compiled."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ _seals: list[Seal] = []
 
 def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
     """Says that everything is warm: from now on a kernel that has to be compiled, or loaded and was
-    not preloaded, is reported once, or raises `whet.UnforeseenCompileError`.
+    not preloaded, is reported once, or raises `whet.errors.UnforeseenCompileError`.
 
     `action` is "warn" or "error"; without it WHET_JIT decides, and else it is "warn". Threads whose
     names match a pattern in `exempt`, such as "warmup-*", may compile. Kernels that were waiting
