@@ -2,9 +2,9 @@
 
 pip install '.[mlir]'    # in a clone of whet
 whet tune examples/schedule.py:product --budget 30s
-whet schedule show examples/schedule.py:product --diff 1 12
-whet schedule compare examples/schedule.py:tiled :fused :vectorized
-whet schedule show examples/schedule.py:gpu
+whet schedule examples/schedule.py:product --diff 1 12
+whet schedule examples/schedule.py:tiled :fused :vectorized
+whet schedule examples/schedule.py:gpu
 """
 
 import whet

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from whet.cli.app import app
+from whet.cli.app import root
 
 PAGE = Path(__file__).parents[1] / "command-line.md"
 
@@ -25,9 +23,8 @@ The `--help` text of every command. Results go to stdout, progress and errors to
 
 
 def page() -> str:
-    root = typer.main.get_command(app)
     parts = [_HEAD]
-    for names, text in _helps(root, ("whet",), None):
+    for names, text in _helps(root(), ("whet",), None):
         parts.append(f"{'#' * max(2, len(names))} `{' '.join(names)}`\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
 

@@ -161,7 +161,7 @@ def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
 @pytest.mark.slow
 def test_what_was_tuned_is_found_by_the_other_commands(tuned: Tuned) -> None:
     best = json.loads(whet("best", "blur", "--store", tuned.store, "--json").stdout)
-    trials = json.loads(whet("trials", "blur", "--store", tuned.store, "--json").stdout)
+    trials = json.loads(whet("show", "trials", "blur", "--store", tuned.store, "--json").stdout)
 
     assert best["best"][0]["config"] == {"block": 8}
     assert len(trials["workloads"][0]["trials"]) == 4
@@ -237,7 +237,7 @@ def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up(tuned: Tuned) -> Non
 
 @pytest.mark.medium
 def test_failures_are_listed_with_the_first_line_of_their_error(tuned: Tuned) -> None:
-    done = whet("trials", "scale", "--status", "build_error", "--store", tuned.store)
+    done = whet("show", "trials", "scale", "--status", "build_error", "--store", tuned.store)
 
     assert re.search(r"build_error +TIMES=10 .*TIMES is too much", done.stdout)
 
@@ -417,8 +417,8 @@ def test_the_demo_tells_the_whole_story_on_a_page() -> None:
     assert widest(done.stdout + done.stderr) <= 80
     (look,) = (line for line in done.stdout.splitlines() if "in the browser" in line)
     assert ("explore --store" in look) == bool(find_spec("starlette"))
-    if "report demo.html" in look:
-        assert whet("report", "demo.html", "--store", "s.db").returncode == 0
+    if "explore --out demo.html" in look:
+        assert whet("explore", "--out", "demo.html", "--store", "s.db").returncode == 0
 
 
 @pytest.mark.slow

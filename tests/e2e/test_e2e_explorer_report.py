@@ -24,7 +24,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         fill(store)
         hostile(store)
     out = folder / "report.html"
-    command = [sys.executable, "-m", "whet", "report", str(out), "--store", str(folder / "s.db")]
+    command = [
+        sys.executable,
+        "-m",
+        "whet",
+        "explore",
+        "--out",
+        str(out),
+        "--store",
+        str(folder / "s.db"),
+    ]
     subprocess.run([*command, "--quiet"], check=True)
     return out.as_uri()
 

@@ -126,7 +126,7 @@ def test_what_a_fleet_met_is_tuned_on_one_machine_and_comes_back(tmp_path: Path)
     packed = fleet.run("-m", "whet", "pack", bundle, "--missed")
     assert packed.returncode == 0, packed.stderr
 
-    assert night.run("-m", "whet", "unpack", bundle).returncode == 0
+    assert night.run("-m", "whet", "store", "merge", bundle).returncode == 0
     # The model is where it was recorded, and is left alone there.
     tuned = night.run("-m", "whet", "tune", "--missed", "--json", "-q")
     assert tuned.returncode == 0, tuned.stdout + tuned.stderr
@@ -135,7 +135,7 @@ def test_what_a_fleet_met_is_tuned_on_one_machine_and_comes_back(tmp_path: Path)
     assert (len(told["tuned"]), told["left"]) == (2, [])
     assert night.run("-m", "whet", "pack", results).returncode == 0
 
-    assert fleet.run("-m", "whet", "unpack", results).returncode == 0
+    assert fleet.run("-m", "whet", "store", "merge", results).returncode == 0
     before = fleet.tunings()
     required = fleet.run("-m", "whet", "run", "train.py", WHET_MODE="require")
     assert required.returncode == 0, required.stderr

@@ -190,7 +190,7 @@ def test_a_trial_of_a_schedule_shows_its_program(compared: Comparison, tab: Tab)
 
 
 def test_a_report_has_it_too(compared: Comparison, tab: Tab) -> None:
-    compared.whet("report", "r.html", "--quiet")
+    compared.whet("explore", "--out", "r.html", "--quiet")
     tab.context.set_offline(True)
     tab.open(f"file://{compared.folder}", f"r.html{compared.link}&ir=scheduled&diff=12")
     assert "vectors of up to" in cells(tab, "insight")[2]

@@ -160,7 +160,7 @@ def test_a_report_needs_no_server_package(tmp_path: Path) -> None:
         "import sys; sys.modules.update(dict.fromkeys(['starlette', 'uvicorn', 'torch']));"
         "from whet.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    arguments = ["report", "r.html", "matmul", "--store", "s.db", "-q"]
+    arguments = ["explore", "--out", "r.html", "matmul", "--store", "s.db", "-q"]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
     )
@@ -172,7 +172,7 @@ def test_a_report_needs_no_server_package(tmp_path: Path) -> None:
     done = subprocess.run(explore, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     assert "pip install '.[explorer]'" in done.stderr
-    assert "whet report OUT.html" in done.stderr
+    assert "whet explore --out OUT.html" in done.stderr
 
 
 @pytest.mark.slow

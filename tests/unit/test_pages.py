@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import whet
 from pages import PAGES, ROOT, commands, text_of
-from whet.cli.app import app
-from whet.cli.commands.export_package import format_command
+from whet.cli.app import root
 from whet.core.plugins import GROUPS
 
 LINKING = (*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/NOTES.md")
@@ -82,16 +80,9 @@ def asked_of_whet() -> list[list[str]]:
     return [shlex.split(line) for line in sorted(lines)]
 
 
-def of_the_example(name: str) -> Any:
-    """The command that writes a format of examples/plugin."""
-    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
-    assert name in project["entry-points"]["whet.formats"]
-    return format_command(name, lambda measured: [])
-
-
 @cache
 def every_command() -> Any:
-    return typer.main.get_command(app)
+    return root()
 
 
 def written() -> Iterator[tuple[str, str]]:
@@ -127,7 +118,7 @@ def test_every_command_has_that_name_and_those_options(words: list[str]) -> None
     words = [*words]
     while hasattr(command, "commands") and words:
         name = words.pop(0)
-        command = command.commands.get(name) or of_the_example(name)
+        command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     if "SCRIPT.py" in {parameter.metavar for parameter in command.params}:
         words = words[:1]  # what follows is the script's own

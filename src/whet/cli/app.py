@@ -7,54 +7,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from copy import copy
 from typing import Annotated, Any, cast
 
 import typer
 
 from whet._version import __version__
 from whet.cli import INTERRUPTED
-from whet.cli.arguments.tables import TransferCommand
-from whet.cli.commands import (
-    best,
-    cluster,
-    compare,
-    cost,
-    demo,
-    diff,
-    doctor,
-    explore,
-    export,
-    export_serving,
-    history,
-    import_,
-    jit,
-    lock,
-    lock_check,
-    pack,
-    pareto,
-    policy,
-    precompile,
-    record,
-    replay,
-    report,
-    run,
-    schedule,
-    schedule_compare,
-    settings,
-    show,
-    space,
-    store,
-    store_trust,
-    store_upkeep,
-    trials,
-    tune,
-    verify,
-    warmup,
-)
-from whet.cli.commands.export_package import ExportGroup
 from whet.cli.terminal.encoding import speak_readably
-from whet.cli.terminal.help import OrderedGroup, PlainCommand
+from whet.cli.terminal.help import CommandPlace, CommandsPlace, command_group, help_without_command
 from whet.cli.terminal.output import printable
 from whet.core.errors import UsageError, WhetError, at_command_line, no_triton
 
@@ -65,7 +25,7 @@ whet.native(…), or a Triton kernel decorated with whet.autotune(…). Results 
 stored, so nothing is built or measured twice.
 """
 
-_EXAMPLES = """\b
+_EXAMPLES = """
 Examples:
   whet demo                             tune a matrix product on this machine
   whet tune kernel.py:blur              tune the object 'blur' in kernel.py
@@ -73,9 +33,123 @@ Examples:
   whet run train.py                     run a script; whet tunes its kernels
   whet warmup train.py:step             tune all kernels of step() at once
   whet best blur                        show the best config found
-  whet cost blur                        show where the tuning time went
+  whet show cost blur                   show where the tuning time went
   whet explore                          look at results in the browser
 """
+
+_STORE = (
+    CommandPlace("stats", "store:stats", "Count or list what is stored, or check it for damage."),
+    CommandPlace("gc", "store:gc", "Remove results."),
+    CommandPlace("merge", "store:merge", "Add results from other stores, or from bundles."),
+    CommandPlace("diff", "store_diff:diff", "Compare the picks of two stores."),
+    CommandPlace("init", "store:init", "Create or upgrade a store, and say who may use it."),
+    CommandPlace("promote", "store:promote", "Let production use the current results."),
+    CommandPlace("key", "store:key", "Create a key that signs results, or revoke one."),
+)
+_STORE_EXAMPLES = """
+Examples:
+  whet store stats
+  whet store gc --older-than 90d --dry-run
+  whet store merge colleague.db
+  whet store diff before.db after.db
+"""
+_LOCK = (
+    CommandPlace("update", "lock:update", "Write the store's best configs to the lock file."),
+    CommandPlace("check", "lock:check", "Find entries that were changed by hand or fit no kernel."),
+    CommandPlace("merge", "lock:merge", "Merge two lock files and show conflicts."),
+)
+_LOCK_EXAMPLES = """
+Examples:
+  whet lock update                      write whet.lock from the store
+  whet lock update --dry-run            what has changed in the store since
+  whet lock check train.py              does it fit the kernels of train.py?
+  WHET_LOCK=whet.lock WHET_MODE=require python train.py
+"""
+_LAB = (
+    CommandPlace("searches", "lab:searches", "Compare strategies by score."),
+    CommandPlace("replay", "lab:replay", "Run strategies and compare what they find."),
+    CommandPlace("pareto", "lab:pareto", "Simulate the trade-off between tuning time and speed."),
+    CommandPlace("record", "lab:record", "Write stored measurements to a table."),
+)
+_LAB_EXAMPLES = """
+Examples:
+  whet lab searches h200-gemm-576 --workloads 2
+  whet lab replay h200-gemm-576 --workloads 4 --search auto,random
+  whet lab record matmul --out matmul-H200.whet.json.gz
+"""
+
+TUNE, LOOK, KEEP, CHECK, LAB = "Tune", "Look", "Keep and ship", "Check", "Laboratory"
+COMMANDS = (
+    CommandPlace("tune", "tune:tune", "Find the fastest config of a tunable.", TUNE),
+    CommandPlace(
+        "run",
+        "run:run",
+        "Run a script and tune every Triton autotuner in it.",
+        TUNE,
+        interspersed=False,
+    ),
+    CommandPlace("warmup", "warmup:warmup", "Tune all Triton kernels of a program at once.", TUNE),
+    CommandPlace(
+        "precompile", "precompile:precompile", "Compile a kernel for GPUs, without one.", TUNE
+    ),
+    CommandPlace("demo", "demo:demo", "Tune a matrix product on this machine.", TUNE),
+    CommandPlace("best", "best:best", "Show the best known config.", LOOK),
+    CommandPlace("show", "show:show", "Show a kernel, its trials, space, history or cost.", LOOK),
+    CommandPlace("explore", "explore:explore", "Look at results in the browser.", LOOK),
+    CommandPlace("jit", "jit:jit", "Show what Triton compiled for a program, and why.", LOOK),
+    CommandPlace("schedule", "schedule:schedule", "Look at the schedule of an MLIR program.", LOOK),
+    CommandsPlace(
+        "store", "Count, remove, merge or compare stored results.", _STORE_EXAMPLES, _STORE, KEEP
+    ),
+    CommandPlace("pack", "pack:pack", "Write results to a single file, a bundle.", KEEP),
+    CommandsPlace(
+        "lock",
+        "Write, check and merge the lock file, which fixes every choice.",
+        _LOCK_EXAMPLES,
+        _LOCK,
+        KEEP,
+    ),
+    CommandPlace("export", "export:export", "Export results for vLLM, SGLang, Triton…", KEEP),
+    CommandPlace("import", "import_:import_results", "Import results from other tuners.", KEEP),
+    CommandPlace("verify", "verify:verify", "Measure stored picks again on this machine.", CHECK),
+    CommandPlace("doctor", "doctor:doctor", "Find out why torch.compile is not faster.", CHECK),
+    CommandPlace("settings", "settings:settings", "Show or check settings and policy.", CHECK),
+    CommandsPlace("lab", "Study search strategies on recorded tables.", _LAB_EXAMPLES, _LAB, LAB),
+)
+
+# What commands were called before, and what to type now.
+FORMER = {
+    "cluster": "whet store stats --ray ADDRESS",
+    "trials": "whet show trials",
+    "space": "whet show space",
+    "history": "whet show history",
+    "cost": "whet show cost",
+    "report": "whet explore --out FILE.html",
+    "diff": "whet store diff",
+    "schedule suggest": "whet schedule --suggest",
+    "schedule show": "whet schedule",
+    "schedule compare": "whet schedule",
+    "jit ls": "whet jit",
+    "jit explain": "whet jit",
+    "jit diff": "whet jit",
+    "jit add": "whet jit --add",
+    "replay": "whet lab replay",
+    "compare-searches": "whet lab searches",
+    "pareto": "whet lab pareto",
+    "record": "whet lab record",
+    "unpack": "whet store merge",
+    "store ls": "whet store stats --list",
+    "store check": "whet store stats --check",
+    "store migrate": "whet store init --upgrade",
+    "store grant": "whet store init",
+    "store keygen": "whet store key --new",
+    "store revoke": "whet store key --revoke",
+    "policy": "whet settings --check",
+    "policy check": "whet settings --check",
+    "lock diff": "whet lock update --dry-run",
+}
+# So many words follow the first two: a kernel may have the name of a former command.
+_FOLLOWING = {"jit diff": 2, "jit add": 2, "jit explain": 1}
 
 # Typer's usage errors derive from click's, which newer releases carry inside themselves; their
 # common base can be had from either only this way.
@@ -91,180 +165,27 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> typer.Typer:
-    # Rich's help costs as much to import as all the rest of a `--help`; plain text reads as well.
-    return typer.Typer(
-        cls=kind,
-        help=about,
-        epilog=epilog,
-        invoke_without_command=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
-app = _group(_ABOUT, _EXAMPLES)
-stores = _group(store.ABOUT, store.EXAMPLES)
-policies = _group(policy.ABOUT, policy.EXAMPLES)
-locks = _group(lock.ABOUT, lock.EXAMPLES)
-jits = _group(jit.ABOUT, jit.EXAMPLES)
-schedules = _group(schedule.ABOUT, schedule.EXAMPLES)
-exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
-
-
-@app.callback()
 def _root(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    _help_without_command(context)
+    help_without_command(context)
 
 
-@stores.callback()
-def _store(context: typer.Context) -> None:
-    _help_without_command(context)
+def root() -> Any:
+    """`whet` with all that can follow it."""
+    return command_group("whet", _ABOUT, _EXAMPLES, COMMANDS, _root)
 
 
-@policies.callback()
-def _policy(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-@locks.callback()
-def _lock(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-@jits.callback()
-def _jit(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-@schedules.callback()
-def _schedule(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-@exports.callback()
-def _export(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-def _help_without_command(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-def _add(
-    group: typer.Typer,
-    panel: str | None,
-    command: Any,
-    examples: str,
-    name: str,
-    context_settings: dict[str, Any] | None = None,
-    kind: type[PlainCommand] = PlainCommand,
-) -> None:
-    group.command(
-        name,
-        cls=kind,
-        epilog=examples,
-        rich_help_panel=panel or "Commands",
-        context_settings=context_settings,
-    )(command)
-
-
-_add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
-_add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
-_add(app, "Tune", warmup.warmup, warmup.EXAMPLES, "warmup")
-_add(app, "Tune", cluster.cluster, cluster.EXAMPLES, "cluster")
-_add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
-_add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
-_add(app, "Inspect results", best.best, best.EXAMPLES, "best")
-_add(app, "Inspect results", trials.trials, trials.EXAMPLES, "trials")
-_add(app, "Inspect results", show.show, show.EXAMPLES, "show")
-_add(app, "Inspect results", space.space, space.EXAMPLES, "space")
-_add(app, "Inspect results", history.history, history.EXAMPLES, "history")
-_add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
-_add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
-_add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
-_add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
-app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
-_add(schedules, None, schedule.suggest, schedule.SUGGEST_EXAMPLES, "suggest")
-_add(schedules, None, schedule_compare.compare, schedule_compare.EXAMPLES, "compare")
-_add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
-app.add_typer(jits, name="jit", rich_help_panel="Inspect results")
-_add(jits, None, jit.ls, jit.LS_EXAMPLES, "ls")
-_add(jits, None, jit.explain, jit.EXPLAIN_EXAMPLES, "explain")
-_add(jits, None, jit.diff, jit.DIFF_EXAMPLES, "diff")
-_add(jits, None, jit.add, jit.ADD_EXAMPLES, "add")
-_add(app, "Study", doctor.doctor, doctor.EXAMPLES, "doctor")
-_add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
-_add(
-    app,
-    "Study",
-    compare.compare_searches,
-    compare.EXAMPLES,
-    "compare-searches",
-    kind=TransferCommand,
-)
-_add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
-_add(app, "Study", record.record, record.EXAMPLES, "record")
-_add(app, "Share", report.report, report.EXAMPLES, "report")
-_add(app, "Share", pack.pack, pack.PACK_EXAMPLES, "pack")
-_add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
-app.add_typer(exports, name="export", rich_help_panel="Share")
-_add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
-app.add_typer(stores, name="store", rich_help_panel="Manage")
-app.add_typer(policies, name="policy", rich_help_panel="Manage")
-app.add_typer(locks, name="lock", rich_help_panel="Manage")
-_add(app, "Manage", settings.settings, settings.EXAMPLES, "settings")
-_add(exports, None, export_serving.vllm_moe, export_serving.VLLM_MOE_EXAMPLES, "vllm-moe")
-_add(exports, None, export_serving.vllm_fp8, export_serving.VLLM_FP8_EXAMPLES, "vllm-fp8")
-_add(exports, None, export_serving.sglang_moe, export_serving.SGLANG_MOE_EXAMPLES, "sglang-moe")
-_add(exports, None, export.triton, export.TRITON_EXAMPLES, "triton")
-_add(exports, None, export.python, export.PYTHON_EXAMPLES, "python")
-_add(policies, None, policy.check, policy.CHECK_EXAMPLES, "check")
-_add(locks, None, lock.update, lock.UPDATE_EXAMPLES, "update")
-_add(locks, None, lock_check.check, lock_check.EXAMPLES, "check")
-_add(locks, None, lock.diff, lock.DIFF_EXAMPLES, "diff")
-_add(locks, None, lock.merge, lock.MERGE_EXAMPLES, "merge")
-_add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
-_add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
-_add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")
-_add(stores, None, store_upkeep.stats, store_upkeep.STATS_EXAMPLES, "stats")
-_add(stores, None, store_upkeep.check, store_upkeep.CHECK_EXAMPLES, "check")
-_add(stores, None, store_upkeep.init, store_upkeep.INIT_EXAMPLES, "init")
-_add(stores, None, store_upkeep.migrate, store_upkeep.MIGRATE_EXAMPLES, "migrate")
-_add(stores, None, store_upkeep.grant, store_upkeep.GRANT_EXAMPLES, "grant")
-_add(stores, None, store_trust.promote, store_trust.PROMOTE_EXAMPLES, "promote")
-_add(stores, None, store_trust.keygen, store_trust.KEYGEN_EXAMPLES, "keygen")
-_add(stores, None, store_trust.revoke, store_trust.REVOKE_EXAMPLES, "revoke")
-
-
-def _asked(words: Sequence[str]) -> typer.Typer:
-    """The commands that these words can reach. Typer reads the options of every command that it is
-    given, which for all of them takes longer than most commands do."""
-    reached = copy(app)
-    first = next((word for word in words if not word.startswith("-")), None)
-    commands = [one for one in app.registered_commands if one.name == first]
-    groups = [one for one in app.registered_groups if one.name == first]
-    if commands or groups:
-        reached.registered_commands, reached.registered_groups = commands, groups
-    else:  # the names of all, for a help text or a suggestion
-        reached.registered_groups = [_empty(group) for group in app.registered_groups]
-    return reached
-
-
-def _empty(group: typer.models.TyperInfo) -> typer.models.TyperInfo:
-    named = copy(group)
-    named.typer_instance = copy(group.typer_instance)
-    assert named.typer_instance is not None
-    named.typer_instance.registered_commands = []
-    return named
+def _former(words: Sequence[str]) -> str | None:
+    """What to say of a command that has another name now."""
+    for count in (2, 1):
+        typed = " ".join(words[:count])
+        if typed in FORMER and len(words) - count >= _FOLLOWING.get(typed, 0):
+            return f"whet {typed}: this is '{FORMER[typed]}' now"
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -275,12 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         speak_readably()
         words = sys.argv[1:] if arguments is None else list(arguments)
+        if (said := _former(words)) is not None:
+            print(said, file=sys.stderr)
+            return UsageError.exit_code
         with at_command_line():
-            code = typer.main.get_command(_asked(words)).main(
-                args=words,
-                prog_name="whet",
-                standalone_mode=False,
-            )
+            code = root().main(args=words, prog_name="whet", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_gone()
@@ -298,8 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = f"{type(error).__name__}: {error}".rstrip(": ")
         hint = "" if _debugging() else " (this is a bug; run with WHET_DEBUG=1 for the traceback)"
         return _say(f"{text}{hint}", _OUR_FAULT, error)
-    if isinstance(code, run.Script):
-        code.run()
+    if callable(code):  # a script, which is run when the command line has been read
+        code()
         return 0
     return code if isinstance(code, int) else 0
 

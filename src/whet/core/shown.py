@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Named, not imported: what draws lies above all that is drawn, and is loaded when it is asked for.
 _DRAWER = "whet.explorer.notebook"
-_TELLER = "whet.cli.text.summary"
+_TELLER = "whet.cli.terminal.summary"
 _DISPLAY = "whet.cli.terminal.progress"
 
 

@@ -220,7 +220,7 @@ _TABLE: dict[str, _Setting] = {
     "store_wait": _Setting("store_wait_s", _seconds, "a time, such as 50ms or 1s"),
     "trust": _Setting("trust", _one_of("all", "promoted"), "all or promoted"),
     "trusted_keys": _Setting("trusted_keys", _text, "the path of a list of public keys"),
-    "signing_key": _Setting("signing_key", _text, "the path of a key from 'whet store keygen'"),
+    "signing_key": _Setting("signing_key", _text, "the path of a key from 'whet store key --new'"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "lock": _Setting("lock", _text, "the path of a file written by 'whet lock update'"),
     "budget": _Setting("budget", Budget.parse, "a time or a count, such as 30s, 5m or 200trials"),

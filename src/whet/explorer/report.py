@@ -1,4 +1,4 @@
-"""`whet report`: the page with its data in one file that needs no server and no network."""
+"""`whet explore --out`: the page with its data in one file that needs no server and no network."""
 
 from __future__ import annotations
 

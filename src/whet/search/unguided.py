@@ -53,7 +53,7 @@ class Random(Unguided):
     """Uniform without repetition, after the author's first config.
 
     The chance that one of n random configs is among the fastest 5 % is 1 − 0.95ⁿ: 78.5 % for 30,
-    and it takes 59 for 95 %. `whet replay h200-gemm-576 --workloads 1 --search random --top 5%`
+    and it takes 59 for 95 %. `whet lab replay h200-gemm-576 --workloads 1 --search random --top 5%`
     shows it.
     """
 

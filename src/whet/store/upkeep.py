@@ -83,7 +83,7 @@ def migrate_store(where: str | None) -> SchemaChange:
 
 def grant_role(where: str | None, level: str, role: str) -> str:
     """Lets a role of the database use the store; returns the store's location."""
-    place = _shared_place(where, "roles")
+    place = shared_place(where, "roles")
     from whet.store.postgres.address import parse_address
     from whet.store.postgres.roles import grant
 
@@ -99,13 +99,13 @@ def promotable(where: str | None) -> PostgresStore:
     from whet.store.postgres.address import parse_address
     from whet.store.postgres.verified import open_direct
 
-    place = _shared_place(where, "promotions")
+    place = shared_place(where, "promotions")
     return open_direct(replace(parse_address(place), trust="all"))
 
 
 def revoke_key(where: str | None, key_id: str, reason: str) -> bool:
     """Whether the key was not revoked before: no reader takes what it has signed any more."""
-    _shared_place(where, "keys")
+    shared_place(where, "keys")
     with promotable(where) as store:
         return store.change("REVOKE_KEY", (key_id, reason)) > 0
 
@@ -155,7 +155,7 @@ def counts_of(store: StoreReader) -> StoreCounts:
     )
 
 
-def _shared_place(where: str | None, what: str) -> str:
+def shared_place(where: str | None, what: str) -> str:
     place = store_place(where)
     if not _is_shared(place):
         raise UsageError(f"store {place} has no {what}; use a store on a server, postgresql://…")

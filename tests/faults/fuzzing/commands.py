@@ -13,12 +13,10 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-import typer.main
-
 from fuzzing import stores, tables
 from fuzzing.places import folder
 from fuzzing.target import Target, WrongAnswerError
-from whet.cli import main
+from whet.cli import app, main
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.store import SqliteStore
@@ -27,9 +25,10 @@ from whet.testing.samples import a_run, a_trial, a_workload
 _SERVED = "E=8,N=4096,device_name=NVIDIA_H200.json"
 _FILES = ("results.db", "other.db", "b.whet", "table.whet.json", _SERVED, "x.json", "no.py")
 _COMMANDS = (
-    "best", "trials", "cost", "diff", "verify", "tune", "record", "precompile", "replay", "pareto",
-    "compare-searches", "pack", "unpack", "import", "export", "store", "settings", "run", "ls",
-    "gc", "merge", "vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python", "demo",
+    "best", "show", "trials", "cost", "space", "diff", "verify", "tune", "lab", "record",
+    "precompile", "replay", "pareto", "searches", "pack", "unpack", "import", "export", "store",
+    "settings", "run", "stats", "init", "key", "gc", "merge", "vllm-moe", "vllm-fp8",
+    "sglang-moe", "triton", "python", "demo",
 )  # fmt: skip
 _OPTIONS = (
     "--all", "--all-workloads", "--arch", "--best-only", "--binaries", "--block-shape", "--budget",
@@ -51,18 +50,20 @@ _VALUES = (
     "a=b=c", "[128,128]", "cc=gcc 12.2.0", "3.5.1", "f32",
 )  # fmt: skip
 _LINES = (
-    "best matmul", "best steer", "trials steer", "cost steer",
-    "best matmul --where M=64 --json", "trials matmul --status ok --json",
-    "trials softmax --limit 3", "cost matmul --json", "diff results.db other.db", "settings --json",
-    "store ls", "store ls --json --store other.db", "store gc --dry-run --older-than 30d",
-    "store gc --superseded --max-size 1G", "store merge other.db", "pack out.whet --best-only",
-    "unpack b.whet", f"import vllm-moe {_SERVED}", "import table table.whet.json",
+    "best matmul", "best steer", "show trials steer", "show cost steer",
+    "best matmul --where M=64 --json", "show trials matmul --status ok --json",
+    "show trials softmax --limit 3", "show cost matmul --json", "store diff results.db other.db",
+    "settings --json", "settings --check", "show steer", "store stats", "store stats --check",
+    "store stats --list", "store stats --list --json --store other.db",
+    "store gc --dry-run --older-than 30d", "store gc --superseded --max-size 1G",
+    "store merge other.db", "pack out.whet --best-only", "store merge b.whet", "unpack b.whet",
+    f"import vllm-moe {_SERVED}", "import table table.whet.json",
     "export vllm-moe matmul --out served", "export python matmul --out chosen.py --style table",
-    "tune no.py:blur --budget 2trials", "verify matmul", "replay nothing --search random",
-    "pareto nothing", "compare-searches nothing", "run no.py", "precompile no.py:k --arch sm_90",
+    "tune no.py:blur --budget 2trials", "verify matmul", "lab replay nothing --search random",
+    "lab pareto nothing", "lab searches nothing", "run no.py", "precompile no.py:k --arch sm_90",
 )  # fmt: skip
 # These work for minutes, or run what they are given; from here they may only refuse.
-_TOO_LONG = ("demo", "replay", "pareto", "compare-searches", "record", "run", "precompile")
+_TOO_LONG = ("demo", "lab", "record", "run", "precompile")
 
 
 @cache
@@ -110,7 +111,7 @@ def _in_a_folder() -> Iterator[None]:
                 del sys.modules[name]
 
 
-_commands = cache(typer.main.get_command)
+_commands = cache(app.root)
 
 
 def _is_safe(arguments: list[str]) -> bool:
@@ -130,7 +131,7 @@ def _command_line(data: bytes) -> None:
         return
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     # Making the commands takes ten times as long as reading a line with them.
-    made_once = mock.patch.object(typer.main, "get_command", _commands)
+    made_once = mock.patch.object(app, "root", _commands)
     with _in_a_folder(), made_once, redirect_stdout(out), redirect_stderr(err):
         code = main(arguments)
         sys.stdout.flush()

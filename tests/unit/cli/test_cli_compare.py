@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from whet.cli.text.compare import chart, comparison_lines
-from whet.cli.text.compare_verdict import about_random, verdict
+from whet.cli.commands.lab_searches import about_random, chart, comparison_lines, verdict
 from whet.replay.scores import AXES, Axis, Score, Standing, half_width
 
 

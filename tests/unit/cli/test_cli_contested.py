@@ -10,7 +10,8 @@ import pytest
 
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
-from whet.testing.store_kit import WORKLOAD, tuned
+from whet.testing.store_kit import tuned
+from whet.testing.store_kit_base import WORKLOAD
 
 Whet = Callable[..., Any]
 
@@ -94,25 +95,27 @@ def test_best_of_several_marks_the_contested_one(whet: Whet, merged: str) -> Non
 
 @pytest.mark.medium
 def test_the_listing_shows_what_is_contested(whet: Whet, merged: str) -> None:
-    assert "[BM=a] or [BM=b]" in whet("store", "ls", "--store", merged).out
-    (one,) = json.loads(whet("store", "ls", "--store", merged, "--json").out)["workloads"]
+    assert "[BM=a] or [BM=b]" in whet("store", "stats", "--list", "--store", merged).out
+    (one,) = json.loads(whet("store", "stats", "--list", "--store", merged, "--json").out)[
+        "workloads"
+    ]
     assert one["contested"] == [{"BM": "b"}]
 
 
 @pytest.mark.medium
 def test_diff_shows_what_is_contested(whet: Whet, merged: str) -> None:
-    assert "contested in B" in whet("diff", "busy.db", merged).out
-    (one,) = json.loads(whet("diff", "busy.db", merged, "--json").out)["workloads"]
+    assert "contested in B" in whet("store", "diff", "busy.db", merged).out
+    (one,) = json.loads(whet("store", "diff", "busy.db", merged, "--json").out)["workloads"]
     assert (one["a"]["contested"], one["b"]["contested"]) == ([], [{"BM": "b"}])
 
 
 @pytest.mark.medium
 def test_unpack_names_what_is_contested(whet: Whet) -> None:
     whet("pack", "busy.whet", "--store", "busy.db")
-    ran = whet("unpack", "busy.whet", "--store", "idle.db")
+    ran = whet("store", "merge", "busy.whet", "--store", "idle.db")
     assert "[BM=a] stays" in " ".join(ran.out.split())
-    told = json.loads(whet("unpack", "busy.whet", "--store", "idle.db", "--json").out)
-    assert told["picks"][0]["contested"] == [{"BM": "b"}]
+    told = json.loads(whet("store", "merge", "busy.whet", "--store", "idle.db", "--json").out)
+    assert told["merged"][0]["picks"][0]["contested"] == [{"BM": "b"}]
 
 
 @pytest.mark.medium

@@ -1,4 +1,4 @@
-"""`whet cost` on stores made by hand: which run it tells of, how, and what it writes."""
+"""`whet show cost` on stores made by hand: which run it tells of, how, and what it writes."""
 
 from __future__ import annotations
 
@@ -75,28 +75,28 @@ def rows(text: str, start: str) -> list[str]:
 
 
 def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
-    ran = whet("cost", "--store", "none.db")
+    ran = whet("show", "cost", "--store", "none.db")
     assert ran.code == 1
     assert "none.db" in ran.err
     assert not Path("none.db").exists()
 
 
 def test_without_a_store_json_is_still_json(whet: Whet) -> None:
-    ran = whet("cost", "--json", "--store", "none.db")
+    ran = whet("show", "cost", "--json", "--store", "none.db")
     assert (ran.code, json.loads(ran.out)) == (1, {"v": 1, "keys": []})
 
 
 def test_a_store_without_a_run_says_so(whet: Whet, store: Store) -> None:
     store.put_workload(triton(1))
     store.append([a_trial(triton(1))])
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert ran.code == 1
     assert "run of matmul" in ran.err
 
 
 def test_wall_time_is_told_by_phase_with_shares(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert ran.code == 0
     assert run.id in ran.out
     assert rows(ran.out, "measuring 1.00 s 25.0% █")
@@ -107,7 +107,7 @@ def test_wall_time_is_told_by_phase_with_shares(whet: Whet, store: Store) -> Non
 
 def test_building_is_told_by_stage_and_what_no_stage_claims(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert rows(ran.out, "building 8.00 s 100.0%")
     assert rows(ran.out, "llir 6.50 s 81.2%")
     assert rows(ran.out, "the rest 500 ms")
@@ -117,7 +117,7 @@ def test_seconds_in_the_kernels_are_told_where_they_are_known(whet: Whet, store:
     run = tuned(store, triton(1))
     work = FrozenMap({"measure": 2.0, "measure.kernel": 0.5, "build": 2.0})
     store.save_run(replace(run, cost=Cost(work, run.cost.wall)))
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert rows(ran.out, "in the kernels 500 ms 12.5%")
 
 
@@ -125,7 +125,7 @@ def test_the_most_expensive_configs_are_told_with_their_costliest_stage(
     whet: Whet, store: Store
 ) -> None:
     tuned(store, triton(1))
-    ran = whet("cost", "matmul", "--top", "2", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--top", "2", "--store", "s.db")
     assert rows(ran.out, "6.00 s llir 83% – build_timeout BM=512")
     assert rows(ran.out, "1.00 s llir 50% 750 ms ok BM=")
     assert rows(ran.out, "and 2 more configs for")
@@ -139,7 +139,7 @@ def test_long_configs_are_told_apart_by_their_values(whet: Whet, store: Store) -
         a_trial(run.workload, config, cost=spent({"build": 60.0}), run_id=run.id)
         for config in configs
     )
-    ran = whet("cost", "matmul", "--top", "2", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--top", "2", "--store", "s.db")
     title = "most expensive configs, by num_stages; all with BLOCK_SIZE_M=128 BLOCK_SIZE_N=64"
     assert title in " ".join(ran.out.split())
     assert [line.split()[-1] for line in rows(ran.out, "1 min 00 s")] == ["3", "4"]
@@ -148,14 +148,14 @@ def test_long_configs_are_told_apart_by_their_values(whet: Whet, store: Store) -
 def test_what_was_imported_cost_nothing_here(whet: Whet, store: Store) -> None:
     ours = tuned(store, triton(1))
     tuned(store, triton(1, fingerprint="", toolchain={"timer": "vllm"}), later_s=100.0)
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert f"run {ours.id}" in ran.out
     assert "not included" not in ran.out
 
 
 def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
-    said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
+    said = " ".join(whet("show", "cost", "matmul", "--store", "s.db").out.split())
     assert "250 ms: at least 750 ms" in said
     assert "estimated (" in said
     assert "median of 1.00 s" in said
@@ -172,7 +172,7 @@ def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
     run = tuned(store, triton(1))
     work = {"measure": 0.5, "measure.kernel": 0.25}
     store.append([a_trial(triton(1), CONFIG, 1000.0, cost=spent(work), run_id=run.id)])
-    ran = whet("cost", "--store", "s.db")
+    ran = whet("show", "cost", "--store", "s.db")
     said = " ".join(ran.out.split())
     assert "racing saved nothing" in said
     assert "took 250 ms" in said
@@ -180,19 +180,19 @@ def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
 
 def test_stock_is_an_estimate_beside_this_run(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
-    said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
+    said = " ".join(whet("show", "cost", "matmul", "--store", "s.db").out.split())
     # Builds of 1, 1 and 6 s, a refused one as the median of 1 s, and two benchmarks of 0.12 s.
     assert "9.24 s, estimated, 2.31×" in said
 
 
 def test_a_kernel_without_triton_is_not_compared_with_stock(whet: Whet, store: Store) -> None:
     tuned(store, a_workload())
-    assert "autotune" not in whet("cost", "matmul", "--store", "s.db").out
+    assert "autotune" not in whet("show", "cost", "matmul", "--store", "s.db").out
 
 
 def test_it_says_after_how_many_calls_the_tuning_has_paid(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
-    said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
+    said = " ".join(whet("show", "cost", "matmul", "--store", "s.db").out.split())
     assert "after 2,000,000 calls: 2.00 µs" in said
     assert "after 36,000,000 calls, at 1.00 µs" in said
 
@@ -200,7 +200,7 @@ def test_it_says_after_how_many_calls_the_tuning_has_paid(whet: Whet, store: Sto
 def test_a_tuning_without_gain_never_pays(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
     store.save_run(replace(run, best=a_trial(run.workload, {"BM": 16, "BN": 16}).config))
-    said = whet("cost", "matmul", "--store", "s.db").out
+    said = whet("show", "cost", "matmul", "--store", "s.db").out
     assert "never:" in said
 
 
@@ -208,7 +208,7 @@ def test_without_a_name_the_most_recent_run_is_told(whet: Whet, store: Store) ->
     tuned(store, triton(1))
     newest = tuned(store, triton(2), later_s=500.0)
     tuned(store, triton(3), later_s=250.0)
-    assert newest.id in whet("cost", "--store", "s.db").out
+    assert newest.id in whet("show", "cost", "--store", "s.db").out
 
 
 def test_a_workload_that_was_tuned_again_is_told_by_its_latest_run_that_did_work(
@@ -217,18 +217,18 @@ def test_a_workload_that_was_tuned_again_is_told_by_its_latest_run_that_did_work
     tuned(store, triton(1))
     latest = tuned(store, triton(1), later_s=100.0)
     store.save_run(a_run(triton(1), started=STARTED + 200.0, trials=0))
-    assert latest.id in whet("cost", "matmul", "--store", "s.db").out
+    assert latest.id in whet("show", "cost", "matmul", "--store", "s.db").out
 
 
 def test_a_run_can_be_named_by_the_start_of_its_id(whet: Whet, store: Store) -> None:
     earlier = tuned(store, triton(1))
     tuned(store, triton(1), later_s=100.0)
-    assert earlier.id in whet("cost", "--run", earlier.id[:12], "--store", "s.db").out
+    assert earlier.id in whet("show", "cost", "--run", earlier.id[:12], "--store", "s.db").out
 
 
 def test_a_run_that_is_not_there_is_an_error_that_names_one(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
-    ran = whet("cost", "--run", "zz", "--store", "s.db")
+    ran = whet("show", "cost", "--run", "zz", "--store", "s.db")
     assert ran.code == 2
     assert "'zz'" in ran.err
     assert run.id in ran.err
@@ -237,7 +237,7 @@ def test_a_run_that_is_not_there_is_an_error_that_names_one(whet: Whet, store: S
 def test_the_start_of_several_ids_is_an_error(whet: Whet, store: Store) -> None:
     for id in ("aa1", "aa2"):
         store.save_run(a_run(triton(1), id=id))
-    ran = whet("cost", "--run", "aa", "--store", "s.db")
+    ran = whet("show", "cost", "--run", "aa", "--store", "s.db")
     assert ran.code == 2
     assert "matches 2 runs" in ran.err
 
@@ -246,7 +246,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     run = a_run(triton(1), outcome=Outcome.RUNNING, cost=Cost(), wall_s=0.0, trials=0)
     store.save_run(run)
     store.append([a_trial(triton(1), cost=spent(BUILT), run_id=run.id)])
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert ran.code == 0
     assert "killed: 1 config" in ran.out
     assert "time: unknown" in ran.out
@@ -257,7 +257,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
 def test_several_keys_are_told_in_a_table_and_summed(whet: Whet, store: Store) -> None:
     for m, wall_s in ((512, 2.0), (1024, 6.0)):
         tuned(store, triton(m), wall_s=wall_s)
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     ids = {m: triton(m).id[:8] for m in (512, 1024)}
     assert rows(ran.out, f"6.00 s 75.0% 4 4 2 {ids[1024]} M=1024")
     assert rows(ran.out, f"2.00 s 25.0% 4 4 2 {ids[512]} M=512")
@@ -269,7 +269,7 @@ def test_several_keys_are_told_in_a_table_and_summed(whet: Whet, store: Store) -
 def test_keys_beyond_the_top_are_counted(whet: Whet, store: Store) -> None:
     for m in (1, 2, 3):
         tuned(store, triton(m))
-    ran = whet("cost", "matmul", "--top", "1", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--top", "1", "--store", "s.db")
     assert "2 keys not shown (--top 0)" in ran.out
     assert rows(ran.out, "12.0 s 100.0%")
 
@@ -278,7 +278,7 @@ def test_another_version_of_the_kernel_is_left_out_and_said(whet: Whet, store: S
     old = triton(1, fingerprint="old")
     tuned(store, old)
     new = tuned(store, triton(1), later_s=100.0)
-    ran = whet("cost", "matmul", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--store", "s.db")
     assert new.id in ran.out
     assert "not included: 1 workload" in ran.out
     assert old.id[:8] in ran.out
@@ -288,12 +288,12 @@ def test_another_version_of_the_kernel_is_left_out_and_said(whet: Whet, store: S
 def test_everything_fits_a_page(whet: Whet, store: Store, arguments: tuple[str, ...]) -> None:
     for m in (512, 1024):
         tuned(store, triton(m))
-    assert whet("cost", *arguments, "--store", "s.db").widest <= 80
+    assert whet("show", "cost", *arguments, "--store", "s.db").widest <= 80
 
 
 def test_json_has_every_number(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
-    data = json.loads(whet("cost", "matmul", "--json", "--store", "s.db").out)
+    data = json.loads(whet("show", "cost", "matmul", "--json", "--store", "s.db").out)
     assert data["v"] == 1
     assert data["wall_s"] == pytest.approx(4.0)
     assert data["wall"]["waiting"] == 2.0
@@ -309,7 +309,7 @@ def test_json_has_every_number(whet: Whet, store: Store) -> None:
 def test_json_lists_no_more_than_the_top_keys_and_configs(whet: Whet, store: Store) -> None:
     for m in (512, 1024, 2048):
         tuned(store, triton(m))
-    data = json.loads(whet("cost", "matmul", "--json", "--top", "2", "--store", "s.db").out)
+    data = json.loads(whet("show", "cost", "matmul", "--json", "--top", "2", "--store", "s.db").out)
     assert (len(data["keys"]), len(data["configs"])) == (2, 2)
     assert data["wall_s"] == pytest.approx(12.0)
 
@@ -325,7 +325,7 @@ TIMELINE = Timeline(
 def test_a_timeline_is_written_for_perfetto(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
     store.save_timeline(run.id, TIMELINE)
-    ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--timeline", "t.json", "--store", "s.db")
     assert (ran.code, ran.out) == (0, "")
     assert "wrote t.json" in ran.err
     assert "https://ui.perfetto.dev\n" in ran.err
@@ -346,7 +346,7 @@ def test_the_timelines_of_several_keys_share_a_file_each_from_when_it_began(
         run = tuned(store, triton(m), later_s=later_s)
         if m < 3:
             store.save_timeline(run.id, TIMELINE)
-    ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--timeline", "t.json", "--store", "s.db")
     assert "1 run without" in ran.err
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     starts = {event["pid"]: event["ts"] for event in events if event.get("dur") == 1_000_000}
@@ -355,7 +355,7 @@ def test_the_timelines_of_several_keys_share_a_file_each_from_when_it_began(
 
 def test_a_run_without_a_timeline_is_an_error_and_no_file(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
-    ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--timeline", "t.json", "--store", "s.db")
     assert ran.code == 1
     assert f"run {run.id}" in ran.err
     assert ran.out == ""
@@ -364,6 +364,6 @@ def test_a_run_without_a_timeline_is_an_error_and_no_file(whet: Whet, store: Sto
 
 def test_a_place_that_cannot_be_written_is_an_error(whet: Whet, store: Store) -> None:
     store.save_timeline(tuned(store, triton(1)).id, TIMELINE)
-    ran = whet("cost", "matmul", "--timeline", "no/such/folder.json", "--store", "s.db")
+    ran = whet("show", "cost", "matmul", "--timeline", "no/such/folder.json", "--store", "s.db")
     assert ran.code == 2
     assert "no/such/folder.json" in ran.err

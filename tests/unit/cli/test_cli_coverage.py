@@ -44,7 +44,7 @@ def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL)
     arguments = ("tune", "kernel.py:t", "--budget", "5trials", "--store", "s.db", "-q")
     tuned, again = whet(*arguments), whet(*arguments)
-    asked = [whet(name, "t", "--store", "s.db") for name in ("best", "trials")]
+    asked = [whet(*name, "t", "--store", "s.db") for name in (["best"], ["show", "trials"])]
 
     for ran in (tuned, again, *asked):
         assert STOPPED in words(ran.out)
@@ -62,7 +62,7 @@ def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
     results += [
         json.loads(whet("best", "t", "--store", "s.db", "--json").out)["best"][0]["coverage"]
     ]
-    found = json.loads(whet("trials", "t", "--store", "s.db", "--json").out)
+    found = json.loads(whet("show", "trials", "t", "--store", "s.db", "--json").out)
     results += [found["workloads"][0]["coverage"]]
     assert results == [expected] * 3
 
@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_is_not_taken_for_a_finished_one(whet: Whet) -> No
     with open_store("s.db") as store:
         store.save_run(a_run(workload, outcome=Outcome.RUNNING))
         store.append([a_trial(workload, {"BM": n}) for n in range(2)])
-    said = whet("trials", "matmul", "--store", "s.db").out
+    said = whet("show", "trials", "matmul", "--store", "s.db").out
     assert "2 of 6 configs tried" in said
     assert "was killed\ntune again" in said
 

@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 
 from fork_server import ForkServer
-from whet.cli.commands.cluster import cluster_text
-from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
-from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
+from whet.cli.commands.store import cluster_text
+from whet.cli.commands.tune_spread import (
+    KeyTuner,
+    MissTuner,
+    settle_spread,
+    take_whole_keys,
+    tune_keys_spread,
+)
 from whet.core.errors import HostFailure
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.workloads import spread_workloads
@@ -119,7 +124,7 @@ def test_kernels_that_run_on_the_cpu_take_no_devices(whet: Whet) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
-    for command in (("tune", rack, "--ray", "auto"), ("cluster",)):
+    for command in (("tune", rack, "--ray", "auto"), ("store", "stats", "--ray", "auto")):
         ran = whet(*command)
         assert ran.code == 2
         assert "pip install '.[ray]'" in " ".join(ran.err.split())

@@ -46,7 +46,7 @@ def _two_stores() -> None:
 
 
 def test_every_workload_is_told_once_and_then_counted(whet: Whet) -> None:
-    ran = whet("diff", "a.db", "b.db")
+    ran = whet("store", "diff", "a.db", "b.db")
 
     assert ran.code == 0
     rows = [line for line in ran.out.splitlines() if "matmul(" in line or "softmax(" in line]
@@ -64,7 +64,7 @@ def test_every_workload_is_told_once_and_then_counted(whet: Whet) -> None:
 
 
 def test_other_picks_are_shown_beneath_their_workload(whet: Whet) -> None:
-    lines = whet("diff", "a.db", "b.db").out.splitlines()
+    lines = whet("store", "diff", "a.db", "b.db").out.splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("changed"))
 
     assert [line.strip() for line in lines[at + 1 : at + 3]] == ["A  BM=64 BN=32", "B  BM=16 BN=32"]
@@ -72,13 +72,13 @@ def test_other_picks_are_shown_beneath_their_workload(whet: Whet) -> None:
 
 @pytest.mark.medium
 def test_only_an_exit_code_that_is_asked_for_tells(whet: Whet) -> None:
-    assert whet("diff", "a.db", "b.db", "--exit-code").code == 1
-    assert whet("diff", "a.db", "b.db", "softmax", "--exit-code").code == 0
-    assert whet("diff", "a.db", "a.db", "--exit-code").code == 0
+    assert whet("store", "diff", "a.db", "b.db", "--exit-code").code == 1
+    assert whet("store", "diff", "a.db", "b.db", "softmax", "--exit-code").code == 0
+    assert whet("store", "diff", "a.db", "a.db", "--exit-code").code == 0
 
 
 def test_json_has_both_medians_the_ratio_and_the_verdict(whet: Whet) -> None:
-    found = json.loads(whet("diff", "a.db", "b.db", "--json").out)
+    found = json.loads(whet("store", "diff", "a.db", "b.db", "--json").out)
 
     assert found["summary"] == {
         "other": 1,
@@ -99,7 +99,7 @@ def test_json_has_both_medians_the_ratio_and_the_verdict(whet: Whet) -> None:
 def test_another_device_and_toolchain_are_named(whet: Whet) -> None:
     device = replace(MATMUL.device, driver="7.0")
     fill("c.db", (a_workload(device=device, toolchain={"cc": "clang 14"}), {"BM": 64}, 1000.0))
-    ran = whet("diff", "a.db", "c.db", "matmul")
+    ran = whet("store", "diff", "a.db", "c.db", "matmul")
 
     text = " ".join(ran.out.split())
     assert "device: Test CPU (x86_64, driver 6.1) in A, Test CPU (x86_64, driver 7.0) in B" in text
@@ -108,14 +108,14 @@ def test_another_device_and_toolchain_are_named(whet: Whet) -> None:
 
 
 def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet) -> None:
-    ran = whet("diff", "a.db", "b.db", "softmx")
+    ran = whet("store", "diff", "a.db", "b.db", "softmx")
 
     assert ran.code == 2
     assert "mean 'softmax'?" in ran.err
 
 
 def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
-    ran = whet("diff", "a.db", "none.db", "--exit-code")
+    ran = whet("store", "diff", "a.db", "none.db", "--exit-code")
 
     assert ran.code == 2
     assert "none.db" in ran.err
@@ -125,4 +125,8 @@ def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
 def test_two_stores_that_know_nothing_have_no_differences(whet: Whet) -> None:
     open_store("empty.db").close()
 
-    assert whet("diff", "empty.db", "empty.db").out.splitlines()[-1].startswith("0 workloads:")
+    assert (
+        whet("store", "diff", "empty.db", "empty.db")
+        .out.splitlines()[-1]
+        .startswith("0 workloads:")
+    )

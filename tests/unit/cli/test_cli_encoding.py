@@ -59,7 +59,11 @@ def a_store() -> Run:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("cost", "--store", "s.db"), ("trials", "matmul", "--store", "s.db"), ("tune", "--help")],
+    [
+        ("show", "cost", "--store", "s.db"),
+        ("show", "trials", "matmul", "--store", "s.db"),
+        ("tune", "--help"),
+    ],
 )
 def test_no_command_prints_question_marks_for_its_own_characters(
     arguments: tuple[str, ...],

@@ -214,7 +214,12 @@ def test_every_format_can_be_read_and_has_its_help(whet: Whet) -> None:
     shown = whet("import", "--help").out
     for name in ("vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python", "kernel-tuner", "t4"):
         assert name in shown
+    shown = whet("export", "--help").out
     for name in ("vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python"):
-        ran = whet("export", name, "--help")
-        assert ran.code == 0
-        assert ran.widest <= 80
+        assert f"    {name} " in shown
+
+
+def test_an_option_of_another_format_is_refused(whet: Whet) -> None:
+    ran = whet("export", "vllm-fp8", "k", "--down")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--down is only for sglang-moe (see whet export --help)" in ran.err

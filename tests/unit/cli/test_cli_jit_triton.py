@@ -46,7 +46,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
 
 def test_a_list_shows_what_tells_them_apart(whet: Whet, records: Records) -> None:
-    done = whet("jit", "ls")
+    done = whet("jit")
     assert done.code == 0
     assert done.out.splitlines() == [
         "id            kernel  special    took  status",
@@ -58,52 +58,52 @@ def test_a_list_shows_what_tells_them_apart(whet: Whet, records: Records) -> Non
 
 
 def test_what_is_reachable_is_listed_and_not_recorded(whet: Whet, records: Records) -> None:
-    answer = json.loads(whet("jit", "ls", "--reachable", "--most", "1", "--json").out)
+    answer = json.loads(whet("jit", "--reachable", "--most", "1", "--json").out)
     assert [one["met"]["derived"] for one in answer["specializations"]] == [False, False, True]
     assert answer["left"] == 1
     assert len(records.all()) == 2
 
 
 def test_a_difference_is_said_in_words(whet: Whet, records: Records) -> None:
-    done = whet("jit", "diff", scale(8).id[:6], scale(1).id[:6])
+    done = whet("jit", scale(8).id[:6], scale(1).id[:6])
     assert "  argument n: i32, " in done.out
     assert "16 (8) → == 1\n" in done.out
 
 
 def test_an_explanation_says_who_called(whet: Whet, records: Records) -> None:
-    done = whet("jit", "explain", scale(8).id)
+    done = whet("jit", scale(8).id)
     assert "/srv/app/serve.py:41 in step" in done.out
     assert "by 16  8" in done.out
     assert done.widest <= 80
-    assert "argument n:" in whet("jit", "explain", "scale").out
+    assert "argument n:" in whet("jit", "scale").out
 
 
 def test_one_is_added_by_its_line(whet: Whet, records: Records) -> None:
-    assert whet("jit", "add", "scale", "n=32").code == 0
+    assert whet("jit", "scale", "--add", "n=32").code == 0
     added = records.all()[-1]
     assert added.id == scale(32).id
     assert added.met.derived
     assert not added.binary
-    assert "recorded already" in whet("jit", "add", "app.kernels:scale", "n=48").out
+    assert "recorded already" in whet("jit", "app.kernels:scale", "--add", "n=48").out
 
 
 @pytest.mark.medium
 def test_what_does_not_exist_is_named(whet: Whet, records: Records) -> None:
-    unknown = whet("jit", "explain", "scael")
+    unknown = whet("jit", "scael")
     assert unknown.code == 2
     assert "'scael'" in unknown.err
     assert "mean 'scale'?" in unknown.err
-    assert "starts with 'zz'" in whet("jit", "diff", "zz", "zz").err
+    assert "starts with 'zz'" in whet("jit", "zz", "zz").err
     records.add([replace(scale(8), kernel="app.kernels:other")])
     other = records.all()[-1].id
-    assert "one kernel" in whet("jit", "diff", other, scale(8).id).err
+    assert "one kernel" in whet("jit", other, scale(8).id).err
 
 
 def test_without_records_it_says_how_to_make_some(
     whet: Whet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "none.db"))
-    done = whet("jit", "ls")
+    done = whet("jit")
     assert done.code == 2
     assert "WHET_JIT=record" in done.err
     assert "WHET_JIT=record" in whet("pack", "x.whet", "--jit").err

@@ -70,7 +70,7 @@ def test_update_keeps_what_the_store_does_not_know_unless_told_to_prune(whet: Wh
 def test_keep_changes_no_entry(whet: Whet) -> None:
     mine = LockEntry.of(a_workload(key={"N": 512}), Config(BM=32))
     write_lock(Path("whet.lock"), [mine])
-    assert whet("lock", "diff").code == 1
+    assert whet("lock", "update", "--dry-run").code == 1
     whet("lock", "update", "--keep")
     assert mine in read_lock("whet.lock").entries
     assert len(read_lock("whet.lock").entries) == 2
@@ -79,18 +79,21 @@ def test_keep_changes_no_entry(whet: Whet) -> None:
 @pytest.mark.medium
 def test_diff_says_what_a_review_has_to_see(whet: Whet) -> None:
     whet("lock", "update")
-    same = whet("lock", "diff")
+    same = whet("lock", "update", "--dry-run")
     assert (same.code, same.out.count("\n")) == (0, 1)
+    before = Path("whet.lock").read_text()
+    assert whet("lock", "update", "--dry-run", "--prune", "--kernel", "matmul").code == 0
+    assert Path("whet.lock").read_text() == before
     stale = LockEntry.of(a_workload(key={"N": 512}), Config(BM=32))
     write_lock(Path("old.lock"), [stale])
-    ran = whet("lock", "diff", "old.lock", "whet.lock")
+    ran = whet("lock", "merge", "--dry-run", "old.lock", "whet.lock")
     assert ran.code == 1
     assert ran.out.splitlines() == [
         "+ matmul(N=1024) on Test CPU: [BM=64]",
         "~ matmul(N=512) on Test CPU: [BM=32] -> [BM=64]",
         "1 added, 1 changed",
     ]
-    found = json.loads(whet("lock", "diff", "old.lock", "whet.lock", "--json").out)
+    found = json.loads(whet("lock", "merge", "--dry-run", "old.lock", "whet.lock", "--json").out)
     assert found["changed"][0]["before"] == {"BM": 32}
 
 

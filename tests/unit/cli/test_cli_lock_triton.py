@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("triton")
 
 import whet as library
-from whet.cli.arguments.kernels import live_tuners
+from whet.cli.arguments.locate import live_tuners
 from whet.core.config import Config
 from whet.engine.lockfile.entries import LockEntry
 from whet.engine.lockfile.text import write_lock

@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from whet import __version__
-from whet.cli.app import _asked, app
+from whet.cli.app import FORMER, root
 from whet.cli.commands import settings as settings_command
 
 Whet = Callable[..., Any]
 
-COMMANDS = [
-    (),
-    ("tune",),
-    ("run",),
-    ("warmup",),
-    ("cluster",),
-    ("demo",),
-    ("precompile",),
-    ("best",),
-    ("trials",),
-    ("cost",),
-    ("settings",),
-    ("pack",),
-    ("unpack",),
-    ("store",),
-    ("store", "ls"),
-    ("store", "gc"),
-    ("store", "merge"),
-    ("jit",),
-    ("jit", "ls"),
-    ("jit", "explain"),
-    ("jit", "diff"),
-    ("jit", "add"),
-    ("doctor",),
-    ("schedule", "show"),
-    ("schedule", "compare"),
-    ("schedule", "suggest"),
-    ("store", "promote"),
-    ("store", "keygen"),
-    ("verify",),
-    ("show",),
-    ("explore",),
-    ("policy",),
-    ("policy", "check"),
-    ("lock",),
-    ("lock", "update"),
-    ("lock", "check"),
-    ("lock", "diff"),
-    ("lock", "merge"),
-]
+
+def commands_of(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that can be typed, groups included."""
+    yield words, group
+    for name in getattr(group, "commands", ()):
+        yield from commands_of(group.commands[name], (*words, name))
+
+
+EVERY = dict(commands_of(root()))
 
 
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -79,7 +48,7 @@ def test_the_version_is_printed(whet: Whet) -> None:
     assert (ran.code, ran.out) == (0, f"whet {__version__}\n")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
 def test_every_help_has_a_purpose_and_examples_and_fits_a_page(
     whet: Whet, command: tuple[str, ...]
 ) -> None:
@@ -102,68 +71,72 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "tune",
         "run",
         "warmup",
-        "cluster",
-        "demo",
         "precompile",
+        "demo",
         "best",
-        "trials",
         "show",
-        "space",
-        "history",
-        "cost",
         "explore",
-        "diff",
-        "verify",
-        "schedule",
         "jit",
-        "doctor",
-        "replay",
-        "compare-searches",
-        "pareto",
-        "record",
-        "report",
-        "pack",
-        "unpack",
-        "import",
-        "export",
-        "settings",
+        "schedule",
         "store",
-        "policy",
+        "pack",
         "lock",
+        "export",
+        "import",
+        "verify",
+        "doctor",
+        "settings",
+        "lab",
     ]
 
 
-@pytest.mark.medium
-def test_a_command_has_the_same_help_whether_or_not_the_others_are_known() -> None:
-    every = typer.main.get_command(app)
-    paths = [(), *((name,) for name in every.commands)]
-    paths += [(g, name) for g, one in every.commands.items() for name in commands_of(one)]
-    assert len(paths) > 50
-    for words in paths:
-        assert help_of(typer.main.get_command(_asked(words)), words) == help_of(every, words)
+def test_there_are_few_commands_and_each_says_the_same_wherever_it_is_listed() -> None:
+    alone = [one for one in EVERY.values() if not hasattr(one, "commands")]
+    assert len(alone) <= 30
+    for group in EVERY.values():
+        for name, place in getattr(getattr(group, "commands", None), "places", {}).items():
+            assert len(place.about) <= 64
+            assert place.name == name
 
 
-@pytest.mark.medium
-def test_only_commands_that_the_words_can_reach_are_built() -> None:
-    assert [*commands_of(typer.main.get_command(_asked(["-h", "best", "store"])))] == ["best"]
-    store = typer.main.get_command(_asked(["store", "ls"]))
-    assert [*commands_of(store)] == ["store"]
-    assert {"ls", "gc"} <= {*commands_of(store.commands["store"])}
-    mistyped = typer.main.get_command(_asked(["stroe"])).commands
-    assert "best" in mistyped
-    assert not commands_of(mistyped["store"])
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        (("compare-searches",), "whet lab searches"),
+        (("unpack", "b.whet"), "whet store merge"),
+        (("store", "ls", "--json"), "whet store stats --list"),
+        (("policy",), "whet settings --check"),
+        (("policy", "check", "train.py"), "whet settings --check"),
+        (("jit", "add", "scale", "n=1"), "whet jit --add"),
+    ],
+)
+def test_a_former_name_says_the_present_one(whet: Whet, words: tuple[str, ...], now: str) -> None:
+    ran = whet(*words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith(f"whet {words[0]}")
+    assert ran.err.endswith(f": this is '{now}' now\n")
 
 
-def commands_of(command: Any) -> dict[str, Any]:
-    return getattr(command, "commands", {})
+def test_what_former_names_lead_to_is_there() -> None:
+    for former, now in FORMER.items():
+        assert tuple(former.split()) not in EVERY
+        words = [word for word in now.split()[1:] if not word.isupper()]
+        names = tuple(itertools.takewhile(lambda word: word.isalpha(), words))
+        command = EVERY.get(names) or EVERY[names[:-1]]  # the last word is a view of `show`
+        options = {option for one in command.params for option in one.opts}
+        assert {word for word in words if word.startswith("-")} <= options
 
 
-def help_of(command: Any, words: Sequence[str]) -> str:
-    context = command.context_class(command, info_name="whet")
-    for word in words:
-        command = command.commands[word]
-        context = command.context_class(command, info_name=word, parent=context)
-    return str(command.get_help(context))
+def test_a_kernel_may_have_the_name_of_a_former_command(whet: Whet) -> None:
+    assert "WHET_JIT=record" in whet("jit", "add").err
+
+
+def test_only_commands_that_are_asked_for_are_imported() -> None:
+    group = root()
+    assert list(group.commands)[:2] == ["tune", "run"]
+    assert not any(dict.values(group.commands))
+    assert group.commands.get("best").name == "best"
+    assert group.commands.get("nothing") is None
 
 
 @pytest.mark.medium
@@ -252,7 +225,7 @@ def test_an_unknown_variable_is_noted_on_stderr_once(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHET_BUGDET", "3s")
-    ran = whet("store", "ls", "--json")
+    ran = whet("store", "stats", "--list", "--json")
 
     assert ran.code == 0
     assert ran.err.startswith("whet: note: the variable WHET_BUGDET is not a setting")

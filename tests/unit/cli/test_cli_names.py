@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.arguments.sources import named, place_text, source_labels
+from whet.cli.arguments.reading import named, place_text, source_labels
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.workload import Origin, Workload
@@ -120,10 +120,10 @@ def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> 
         ("best", "norm.py:norm"),
         ("best", "norm.py:root_sum"),
         ("best", "norm.py"),
-        ("trials", "norm"),
-        ("cost", "norm"),
+        ("show", "trials", "norm"),
+        ("show", "cost", "norm"),
         ("export", "python", "norm"),
-        ("record", "norm", "--out", "t.whet.json.gz"),
+        ("lab", "record", "norm", "--out", "t.whet.json.gz"),
         ("pack", "p.whet", "--kernel", "norm"),
         ("store", "gc", "--kernel", "norm", "--dry-run"),
     ):
@@ -135,8 +135,8 @@ def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> 
 
 @pytest.mark.medium
 def test_diff_takes_it_too(whet: Whet, tuned: str) -> None:
-    assert "root_sum()" in whet("diff", tuned, tuned, "norm").out
-    assert "mean 'norm'" in whet("diff", tuned, tuned, "nrom").err
+    assert "root_sum()" in whet("store", "diff", tuned, tuned, "norm").out
+    assert "mean 'norm'" in whet("store", "diff", tuned, tuned, "nrom").err
 
 
 @pytest.mark.medium
@@ -173,7 +173,7 @@ def two() -> str:
 
 
 def test_two_of_one_name_are_told_apart_by_their_files(whet: Whet, two: str) -> None:
-    for command in (("best", "f"), ("store", "ls")):
+    for command in (("best", "f"), ("store", "stats", "--list")):
         lines = whet(*command, "--store", two).out.splitlines()
         assert {line.split()[2] for line in lines if " f() " in line} == {
             "one/k.py:t",
@@ -251,14 +251,14 @@ def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
         return str(whet(*command, "--store", "c.db").out)
 
     assert "7 of 7 configs" in said("best", "counted.py:a")
-    assert ", 7 configs\n" in said("trials", "counted.py:a")
-    heading = said("cost", "counted.py:a").splitlines()[2]
+    assert ", 7 configs\n" in said("show", "trials", "counted.py:a")
+    heading = said("show", "cost", "counted.py:a").splitlines()[2]
     tried, known = (int(part.split()[0]) for part in heading.partition(": ")[2].split(", ")[:2])
     assert (tried + known, "already known" in heading) == (7, True)
     exported = said("export", "python", "g")
     assert " of 6 that" in exported
     assert "; 7 were tried" in exported
-    assert f"{tried + 7} trials of 7 configs, {known} already known" in said("cost", "g")
+    assert f"{tried + 7} trials of 7 configs, {known} already known" in said("show", "cost", "g")
 
 
 CAPTURED = """

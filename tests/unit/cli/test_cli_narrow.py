@@ -58,7 +58,7 @@ def test_trials_tell_configs_apart_at_forty_columns(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    ran = whet("trials", "matmul", "--store", "s.db")
+    ran = whet("show", "trials", "matmul", "--store", "s.db")
 
     assert ran.widest <= 40
     for n in range(4):

@@ -1,4 +1,4 @@
-"""`whet pack` and `whet unpack`, and commands that read a bundle where it lies."""
+"""`whet pack` and `whet store merge` of a bundle, and commands that read a bundle where it lies."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_packing_over_another_file_is_refused(whet: Whet) -> None:
 
 
 def test_the_list_shows_what_is_in_a_bundle(whet: Whet, packed: str) -> None:
-    ran = whet("unpack", packed, "--list", "--store", "new.db")
+    ran = whet("store", "merge", packed, "--list", "--store", "new.db")
     assert ran.code == 0
     assert "2 kernels, 2 workloads, 4 trials, 2 runs, 1 compiled kernel" in " ".join(
         ran.out.split()
@@ -98,7 +98,7 @@ def test_the_list_shows_what_is_in_a_bundle(whet: Whet, packed: str) -> None:
 
 
 def test_the_list_for_programs(whet: Whet, packed: str) -> None:
-    listed = json.loads(whet("unpack", packed, "--list", "--json").out)
+    listed = json.loads(whet("store", "merge", packed, "--list", "--json").out)
     assert listed["v"] == 1
     assert [kernel["name"] for kernel in listed["kernels"]] == ["matmul", "softmax"]
     assert listed["models"] == []
@@ -108,12 +108,13 @@ def test_the_list_for_programs(whet: Whet, packed: str) -> None:
 
 @pytest.mark.medium
 def test_unpacking_merges_into_a_store_once(whet: Whet, packed: str) -> None:
-    ran = whet("unpack", packed, "--store", "new.db", "--binaries", "out")
+    ran = whet("store", "merge", packed, "--store", "new.db", "--binaries", "out")
     assert ran.code == 0
     assert "2 workloads, 4 trials, 2 runs, 1 compiled kernel new" in ran.out
     assert whet("best", "--store", "new.db").out == whet("best", "--store", "filled.db").out
     assert Path("out", KEY, "k.ptx").read_text() == "// ptx"
-    again = json.loads(whet("unpack", packed, "--store", "new.db", "--json").out)
+    told = json.loads(whet("store", "merge", packed, "--store", "new.db", "--json").out)
+    (again,) = told["merged"]
     assert set(again["new"].values()) == {0}
     assert again["binaries_left"] == 1
 
@@ -126,7 +127,7 @@ def test_a_hostile_bundle_is_one_line_and_code_2_and_makes_no_store(
     data[len(data) // 2] ^= 0xFF
     Path(packed).write_bytes(data)
     for arguments in (("--store", "new.db", "--binaries", "out"), ("--store", "new.db")):
-        ran = whet("unpack", packed, *arguments)
+        ran = whet("store", "merge", packed, *arguments)
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
         assert "was rejected" in ran.err
     assert not Path("new.db").exists()
@@ -140,7 +141,7 @@ def test_best_and_trials_read_the_bundle_in_use(
     monkeypatch.setenv("WHET_BUNDLE", packed)
     found = json.loads(whet("best", "matmul", "--store", "new.db", "--json").out)
     assert [one["config"] for one in found["best"]] == [{"BM": 32}]
-    assert whet("trials", "matmul", "--store", "new.db").code == 0
+    assert whet("show", "trials", "matmul", "--store", "new.db").code == 0
     assert not Path("new.db").exists()
 
 
@@ -150,7 +151,7 @@ def test_keeping_house_leaves_the_bundle_in_use_alone(
 ) -> None:
     open_store("new.db").close()
     monkeypatch.setenv("WHET_BUNDLE", packed)
-    assert "0 workloads" in whet("store", "ls", "--store", "new.db").out
+    assert "0 workloads" in whet("store", "stats", "--list", "--store", "new.db").out
     assert "nothing" in whet("pack", "empty.whet", "--store", "new.db").out
 
 
@@ -175,5 +176,5 @@ def test_a_bundle_takes_the_cost_model_along(whet: Whet) -> None:
         assert refresh_models(own) == 1
         (name,) = models_beside(own)
         assert models_beside(over)[name] == models_beside(own)[name]
-    assert whet("unpack", "sized.whet", "--store", "taken.db").code == 0
+    assert whet("store", "merge", "sized.whet", "--store", "taken.db").code == 0
     assert [path.stem for path in Path("taken.db.models").iterdir()] == [name]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.cli.text.pareto import evaluate
+from whet.cli.commands.lab_pareto import evaluate
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.status import Status
@@ -46,7 +46,7 @@ def _a_table(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_it_prints_a_frontier_and_a_verdict_for_each_change(whet: Whet) -> None:
-    ran = whet("pareto", FILE, *QUICK)
+    ran = whet("lab", "pareto", FILE, *QUICK)
     assert ran.code == 0
     assert ran.widest <= 80
     assert "M=4096 N=256" in ran.out.splitlines()[0].replace("K=4096 ", "")
@@ -60,13 +60,13 @@ def test_it_prints_a_frontier_and_a_verdict_for_each_change(whet: Whet) -> None:
 
 @pytest.mark.medium
 def test_it_writes_no_files_unasked(whet: Whet, tmp_path: Path) -> None:
-    assert whet("pareto", FILE, *QUICK).code == 0
+    assert whet("lab", "pareto", FILE, *QUICK).code == 0
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.mark.medium
 def test_it_writes_a_figure_and_a_page(whet: Whet, tmp_path: Path) -> None:
-    ran = whet("pareto", FILE, *QUICK, "--out", "f")
+    ran = whet("lab", "pareto", FILE, *QUICK, "--out", "f")
     assert "wrote f.svg, f.html" in ran.err
     page = (tmp_path / "f.html").read_text()
     assert "<title>" in page
@@ -75,7 +75,7 @@ def test_it_writes_a_figure_and_a_page(whet: Whet, tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_json_has_every_frontier(whet: Whet, tmp_path: Path) -> None:
-    ran = whet("pareto", FILE, *QUICK, "--json")
+    ran = whet("lab", "pareto", FILE, *QUICK, "--json")
     data = json.loads(ran.out)
     assert [one["name"] for one in data["frontiers"]][:2] == [
         "sequential",
@@ -91,18 +91,21 @@ def test_json_has_every_frontier(whet: Whet, tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_the_same_seed_gives_the_same_answer(whet: Whet) -> None:
-    assert whet("pareto", FILE, *QUICK, "--json").out == whet("pareto", FILE, *QUICK, "--json").out
+    assert (
+        whet("lab", "pareto", FILE, *QUICK, "--json").out
+        == whet("lab", "pareto", FILE, *QUICK, "--json").out
+    )
 
 
 @pytest.mark.medium
 def test_a_workload_is_chosen_by_its_key(whet: Whet) -> None:
-    ran = whet("pareto", FILE, *QUICK, "--workload", "M=64", "--json")
+    ran = whet("lab", "pareto", FILE, *QUICK, "--workload", "M=64", "--json")
     assert "M=64" in json.loads(ran.out)["about"]
 
 
 @pytest.mark.medium
 def test_all_workloads_are_mixed_and_have_no_tflops(whet: Whet) -> None:
-    data = json.loads(whet("pareto", FILE, *QUICK, "--all-workloads", "--json").out)
+    data = json.loads(whet("lab", "pareto", FILE, *QUICK, "--all-workloads", "--json").out)
     assert "2 workloads" in data["about"]
     assert data["optimum_tflops"] is None
 
@@ -110,7 +113,7 @@ def test_all_workloads_are_mixed_and_have_no_tflops(whet: Whet) -> None:
 @pytest.mark.medium
 def test_strategies_are_added_to_the_frontiers(whet: Whet) -> None:
     quick = ("--draws", "4", "--runs", "4", "--jobs", "1", "--workload", "M=64")
-    data = json.loads(whet("pareto", FILE, *quick, "--search", "grid", "--json").out)
+    data = json.loads(whet("lab", "pareto", FILE, *quick, "--search", "grid", "--json").out)
     assert "grid" in [one["name"] for one in data["frontiers"]]
 
 
@@ -128,7 +131,7 @@ def test_strategies_are_added_to_the_frontiers(whet: Whet) -> None:
 def test_a_wrong_option_is_one_clear_line(
     whet: Whet, arguments: tuple[str, ...], said: str
 ) -> None:
-    ran = whet("pareto", FILE, *QUICK, *arguments, "--json")
+    ran = whet("lab", "pareto", FILE, *QUICK, *arguments, "--json")
     assert ran.code == 2
     assert said in ran.err
 

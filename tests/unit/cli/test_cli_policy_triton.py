@@ -125,7 +125,7 @@ def test_the_module_of_a_stored_kernel_is_read_off_its_file(whet: Whet, program:
 
     assert told["mode"]["value"] == "off"
     assert told["l2"]["source"] == "default"
-    ran = whet("policy", "check")
+    ran = whet("settings", "--check")
     assert ran.code == 1
     assert "'other.*:chunk' matches no" in ran.out
     assert "fla.ops" not in ran.out
@@ -133,7 +133,7 @@ def test_the_module_of_a_stored_kernel_is_read_off_its_file(whet: Whet, program:
 
 def test_without_a_policy_the_settings_of_a_kernel_say_so(whet: Whet) -> None:
     assert "no policy" in whet("settings", "--kernel", "double").out
-    ran = whet("policy", "check")
+    ran = whet("settings", "--check")
     assert ran.code == 2
     assert "whet.toml" in ran.err
     assert "WHET_POLICY" in ran.err
@@ -151,7 +151,7 @@ def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
         + rule("policed_lib:*e", 'effort = "full"\nl2 = "warm"')
         + rule("halve", "add = [{ BLOK = 64 }]")
     )
-    ran = whet("policy", "check", *where)
+    ran = whet("settings", "--check", *where)
     lines = ran.out.splitlines()
 
     assert ran.code == 1
@@ -181,7 +181,7 @@ def test_a_rule_for_nobody_names_the_module_that_may_be_meant(
     whet: Whet, match: str, said: str
 ) -> None:
     path = policy(rule(match, 'mode = "off"'))
-    line = whet("policy", "check", "train.py").out.splitlines()[0]
+    line = whet("settings", "--check", "train.py").out.splitlines()[0]
     assert line.startswith(f"{path}:2: '{match}' matches no")
     assert line.endswith(f"kernel{said}")
 
@@ -189,7 +189,7 @@ def test_a_rule_for_nobody_names_the_module_that_may_be_meant(
 @pytest.mark.medium
 def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", "leave_out = [{ BLOCK = 16 }, { BLOK = 16 }]"))
-    lines = whet("policy", "check", "train.py").out.splitlines()
+    lines = whet("settings", "--check", "train.py").out.splitlines()
     assert lines[0].startswith(
         f"{path}:3: leave_out fits no kernel that the rule matches: it has no parameter 'BLOK'"
     )
@@ -198,18 +198,18 @@ def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) 
 @pytest.mark.slow
 def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", 'buckets = { n = "pow2" }') + rule("halve", 'mode = "off"'))
-    ran = whet("policy", "check", "train.py")
+    ran = whet("settings", "--check", "train.py")
     assert (ran.code, ran.err) == (0, "")
     wanted = rf"2 rules in {re.escape(str(path))}, \d+ known kernels: no problems\n"
     assert re.fullmatch(wanted, ran.out)
-    told = json.loads(whet("policy", "check", "train.py", "--json").out)
+    told = json.loads(whet("settings", "--check", "train.py", "--json").out)
     assert told.pop("kernels") >= 2
     assert told == {"v": 1, "policy": str(path), "problems": []}
 
 
 def test_rules_with_the_same_pattern_disagree_whatever_the_kernels_are(whet: Whet) -> None:
     policy(rule("a*", 'mode = "off"') + rule("a*", 'mode = "cached"\nl2 = "warm"'))
-    ran = whet("policy", "check")
+    ran = whet("settings", "--check")
     assert ran.code == 1
     assert ":6: mode disagrees with line 3" in ran.out
     assert "FILE.py or a --module" in ran.out
@@ -222,12 +222,12 @@ def test_a_file_is_looked_for_beside_the_program_that_was_named(
     path = policy(rule("halve", 'mode = "off"'))
     (program / "elsewhere").mkdir()
     monkeypatch.chdir(program / "elsewhere")
-    assert f"1 rule in {path}," in whet("policy", "check", "../train.py").out
+    assert f"1 rule in {path}," in whet("settings", "--check", "../train.py").out
 
 
 def test_a_broken_policy_is_one_line(whet: Whet) -> None:
     path = policy(rule("halve", "mode = off"))
-    for command in (("policy", "check"), ("settings", "--kernel", "halve")):
+    for command in (("settings", "--check"), ("settings", "--kernel", "halve")):
         ran = whet(*command)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"whet: {path}:3: not valid TOML: ")
@@ -237,7 +237,7 @@ def test_a_broken_policy_is_one_line(whet: Whet) -> None:
 @pytest.mark.medium
 def test_a_module_that_is_not_there_is_one_line(whet: Whet) -> None:
     policy("")
-    ran = whet("policy", "check", "-m", "no_such_module")
+    ran = whet("settings", "--check", "-m", "no_such_module")
     assert (ran.code, ran.out) == (2, "")
     assert "'no_such_module'" in ran.err
 
@@ -282,15 +282,15 @@ def test_settings_of_a_kernel_that_nobody_met_name_the_one_that_may_be_meant(
 def test_a_check_against_the_store_alone_says_so(whet: Whet, program: Path) -> None:
     met(program, "chunk", BT=64)
     policy(rule("fla.modules.*:conv_*", 'mode = "off"'))
-    said = " ".join(whet("policy", "check").out.split())
+    said = " ".join(whet("settings", "--check").out.split())
     assert "Known are" in said
     assert "FILE.py or a --module" in said
-    assert "Known are" not in whet("policy", "check", "train.py").out
+    assert "Known are" not in whet("settings", "--check", "train.py").out
 
 
 @pytest.mark.medium
 def test_a_bucket_that_fits_none_of_several_kernels_names_the_keys_there_are(whet: Whet) -> None:
     policy(rule("policed_lib:*", 'buckets = { T = "pow2" }'))
-    out = whet("policy", "check", "train.py").out
+    out = whet("settings", "--check", "train.py").out
     assert "buckets.T fits no" in out
     assert re.search(r"which have (n, m|m, n)$", out, re.MULTILINE)

@@ -26,7 +26,12 @@ LARGER = a_workload(key={"M": 4096, "N": 4096, "dtype": "f32"})
 SOFTMAX = a_workload(kernel="softmax", key={"N": 512})
 BROKEN = a_workload(kernel="broken", key={})
 
-READING = [("best",), ("trials", "matmul"), ("store", "ls"), ("store", "gc", "--superseded")]
+READING = [
+    ("best",),
+    ("show", "trials", "matmul"),
+    ("store", "stats", "--list"),
+    ("store", "gc", "--superseded"),
+]
 
 
 @pytest.fixture
@@ -73,7 +78,11 @@ def test_without_a_store_that_is_said_and_none_is_made(
 
 @pytest.mark.parametrize(
     ("command", "key", "code"),
-    [(("best",), "best", 1), (("trials", "x"), "workloads", 1), (("store", "ls"), "workloads", 0)],
+    [
+        (("best",), "best", 1),
+        (("show", "trials", "x"), "workloads", 1),
+        (("store", "stats", "--list"), "workloads", 0),
+    ],
 )
 def test_without_a_store_json_is_still_json(
     whet: Whet, command: tuple[str, ...], key: str, code: int
@@ -169,9 +178,11 @@ def test_best_of_what_does_not_work_is_an_error(whet: Whet, filled: str) -> None
     assert "config of broken" in ran.err
 
 
-@pytest.mark.parametrize("command", ["best", "trials"])
-def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet, filled: str, command: str) -> None:
-    ran = whet(command, "matmull", "--store", filled)
+@pytest.mark.parametrize("command", [("best",), ("show", "trials")])
+def test_a_misspelt_kernel_gets_a_suggestion(
+    whet: Whet, filled: str, command: tuple[str, ...]
+) -> None:
+    ran = whet(*command, "matmull", "--store", filled)
 
     assert ran.code == 2
     assert "'matmull'" in ran.err
@@ -179,7 +190,7 @@ def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet, filled: str, command: s
 
 
 def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str) -> None:
-    ran = whet("trials", MATMUL.id, "--store", filled)
+    ran = whet("show", "trials", MATMUL.id, "--store", filled)
     configs = [
         word for line in ran.out.splitlines() for word in line.split() if word.startswith("BM=")
     ]
@@ -192,7 +203,7 @@ def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str
 
 
 def test_trials_of_a_kernel_are_those_of_all_its_workloads(whet: Whet, filled: str) -> None:
-    ran = whet("trials", "matmul", "--store", filled)
+    ran = whet("show", "trials", "matmul", "--store", filled)
 
     assert MATMUL.id in ran.out
     assert LARGER.id in ran.out
@@ -200,14 +211,14 @@ def test_trials_of_a_kernel_are_those_of_all_its_workloads(whet: Whet, filled: s
 
 def test_trials_can_be_chosen_by_status(whet: Whet, filled: str) -> None:
     arguments = ("--status", "build_error", "--status", "run_timeout", "--json")
-    ran = whet("trials", MATMUL.id, "--store", filled, *arguments)
+    ran = whet("show", "trials", MATMUL.id, "--store", filled, *arguments)
 
     [group] = json.loads(ran.out)["workloads"]
     assert [trial["status"] for trial in group["trials"]] == ["build_error", "run_timeout"]
 
 
 def test_an_unknown_status_is_a_mistake_with_a_suggestion(whet: Whet, filled: str) -> None:
-    ran = whet("trials", "matmul", "--store", filled, "--status", "build_eror")
+    ran = whet("show", "trials", "matmul", "--store", filled, "--status", "build_eror")
 
     assert ran.code == 2
     assert "mean 'build_error'" in ran.err
@@ -216,14 +227,14 @@ def test_an_unknown_status_is_a_mistake_with_a_suggestion(whet: Whet, filled: st
 @pytest.mark.medium
 def test_superseded_trials_are_shown_when_asked_for(whet: Whet, filled: str) -> None:
     def count(*more: str) -> int:
-        ran = whet("trials", MATMUL.id, "--store", filled, "--json", *more)
+        ran = whet("show", "trials", MATMUL.id, "--store", filled, "--json", *more)
         return len(json.loads(ran.out)["workloads"][0]["trials"])
 
     assert (count(), count("--all")) == (5, 6)
 
 
 def test_the_limit_holds_for_measured_and_failed_alike(whet: Whet, filled: str) -> None:
-    ran = whet("trials", MATMUL.id, "--store", filled, "--limit", "1")
+    ran = whet("show", "trials", MATMUL.id, "--store", filled, "--limit", "1")
 
     assert "BM=64" in ran.out
     assert "BM=0" in ran.out
@@ -236,15 +247,15 @@ def test_json_is_not_limited_unless_asked(whet: Whet) -> None:
     with open_store("many.db") as store:
         store.put_workload(MATMUL)
         store.append([a_trial(MATMUL, {"BM": bm}, bm) for bm in range(1, 101)])
-    ran = whet("trials", "matmul", "--store", "many.db", "--json")
-    table = whet("trials", "matmul", "--store", "many.db").out
+    ran = whet("show", "trials", "matmul", "--store", "many.db", "--json")
+    table = whet("show", "trials", "matmul", "--store", "many.db").out
 
     assert len(json.loads(ran.out)["workloads"][0]["trials"]) == 100
     assert "80 more trials" in table
 
 
 def test_ls_counts_what_is_kept(whet: Whet, filled: str) -> None:
-    ran = whet("store", "ls", "--store", filled)
+    ran = whet("store", "stats", "--list", "--store", filled)
 
     assert ran.code == 0
     assert "4 workloads" in ran.out
@@ -254,7 +265,7 @@ def test_ls_counts_what_is_kept(whet: Whet, filled: str) -> None:
 
 
 def test_ls_as_json(whet: Whet, filled: str) -> None:
-    listing = json.loads(whet("store", "ls", "--store", filled, "--json").out)
+    listing = json.loads(whet("store", "stats", "--list", "--store", filled, "--json").out)
     by_id = {entry["workload"]["id"]: entry for entry in listing["workloads"]}
 
     assert listing["exists"] is True
@@ -301,7 +312,7 @@ def test_gc_of_one_kernel_leaves_the_others(whet: Whet, filled: str) -> None:
 def test_gc_removes_a_kernel_that_cannot_be_read(whet: Whet, filled: str) -> None:
     with closing(sqlite3.connect(filled)) as db, db:
         db.execute("UPDATE workloads SET body = '{}' WHERE kernel = 'matmul'")
-    assert "gc --kernel NAME" in whet("store", "ls", "--store", filled).err
+    assert "gc --kernel NAME" in whet("store", "stats", "--list", "--store", filled).err
     assert whet("store", "gc", "--kernel", "matmul", "--store", filled).code == 0
     with open_store(filled) as store:
         assert {one.workload.kernel for one in store.workloads()} == {"softmax", "broken"}
@@ -351,7 +362,13 @@ def test_a_store_is_not_merged_into_itself(whet: Whet, filled: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("best",), ("trials", "x"), ("store", "ls"), ("store", "gc", "--superseded")]
+    "command",
+    [
+        ("best",),
+        ("show", "trials", "x"),
+        ("store", "stats", "--list"),
+        ("store", "gc", "--superseded"),
+    ],
 )
 def test_what_is_not_a_store_is_said_plainly_and_left_alone(
     whet: Whet, command: tuple[str, ...]

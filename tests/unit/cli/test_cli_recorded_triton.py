@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 import torch
 
 import whet as package
-from whet.cli.arguments.locate import load_module
 from whet.core.miss import LaunchGrid, Miss, Placement
+from whet.targets.files import load_module
 from whet.targets.triton.offline.remade import recorded_inputs
 from whet.testing.fake_triton import fake_driver, told
 
@@ -241,7 +241,7 @@ def test_a_bundle_takes_missed_keys_to_the_machine_that_tunes_them(
     recorded(torch.zeros(16), torch.zeros(16), 2.0, n=16)
     assert "1 missed key (" in whet("pack", "fleet.whet", "--missed").out
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "other.db"))
-    assert "1 missed key new" in whet("unpack", "fleet.whet").out
+    assert "1 missed key new" in whet("store", "merge", "fleet.whet").out
     ran = whet("tune", "recorded_program.py:tuned", "--missed", "-q")
     assert ran.code == 0, ran
     assert missed() == []

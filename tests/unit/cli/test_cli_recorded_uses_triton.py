@@ -242,7 +242,7 @@ def fleet(whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     here.mkdir()
     monkeypatch.chdir(here)
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "other.db"))
-    assert whet("unpack", str(tmp_path / "fleet.whet")).code == 0
+    assert whet("store", "merge", str(tmp_path / "fleet.whet")).code == 0
     return tmp_path
 
 

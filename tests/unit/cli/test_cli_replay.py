@@ -1,4 +1,4 @@
-"""`whet replay`, `whet compare-searches` and `whet record`, as one types them."""
+"""`whet lab`, as one types them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from whet.cli.commands import compare, pareto, replay
+from whet.cli.commands.lab import pareto, replay, searches
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
@@ -57,25 +57,26 @@ def many(tmp_path: Path) -> str:
     return "many.whet.json.gz"
 
 
-@pytest.mark.parametrize("command", [replay, compare, pareto])
-def test_examples_name_tables_that_ship_or_are_the_users_own(command: ModuleType) -> None:
-    tables = [line.split()[2] for line in command.EXAMPLES.splitlines()[2:]]
+@pytest.mark.parametrize("command", [replay, searches, pareto])
+def test_examples_name_tables_that_ship_or_are_the_users_own(command: Callable[..., Any]) -> None:
+    tables = [line.split()[3] for line in str(command.__doc__).splitlines() if "  whet lab" in line]
     assert [name for name in tables if not name.startswith("mine/")]
     assert {name for name in tables if not name.startswith("mine/")} <= set(shipped())
-
-
-@pytest.mark.parametrize("command", ["replay", "compare-searches", "pareto", "record"])
-def test_every_help_has_a_purpose_and_examples_and_fits_a_page(whet: Whet, command: str) -> None:
-    ran = whet(command, "--help")
-    assert ran.code == 0
-    assert "Examples:\n" in ran.out
-    assert ran.widest <= 80
 
 
 @pytest.mark.medium
 def test_json_has_what_was_found_by_evaluations(whet: Whet, one: str) -> None:
     ran = whet(
-        "replay", one, "--search", "grid,random", "--evals", "1,12", "--repeats", "3", "--json"
+        "lab",
+        "replay",
+        one,
+        "--search",
+        "grid,random",
+        "--evals",
+        "1,12",
+        "--repeats",
+        "3",
+        "--json",
     )
     assert ran.code == 0
     rows = json.loads(ran.out)["tables"]
@@ -92,7 +93,7 @@ def test_json_has_what_was_found_by_evaluations(whet: Whet, one: str) -> None:
 def test_the_readable_table_fits_a_page_and_ends_with_means(
     whet: Whet, one: str, many: str
 ) -> None:
-    ran = whet("replay", one, many, "--search", "random", "--repeats", "2", "--evals", "3,5")
+    ran = whet("lab", "replay", one, many, "--search", "random", "--repeats", "2", "--evals", "3,5")
     assert ran.code == 0
     assert ran.widest <= 80
     assert "many M=5" in ran.out
@@ -119,7 +120,7 @@ def test_no_width_hides_which_workload_a_row_is_about(
     whet: Whet, alike: str, monkeypatch: pytest.MonkeyPatch, columns: int, search: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = whet("replay", alike, "--search", search, "--repeats", "2")
+    ran = whet("lab", "replay", alike, "--search", search, "--repeats", "2")
     assert ran.widest <= columns
     for at in range(3):
         assert f"sequence={8192 + at}" in ran.out
@@ -133,21 +134,23 @@ def test_no_width_cuts_a_comparison(
     whet: Whet, alike: str, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = whet("compare-searches", alike, "--search", "grid,random", "--repeats", "2")
+    ran = whet("lab", "searches", alike, "--search", "grid,random", "--repeats", "2")
     assert max(map(len, ran.out.splitlines())) <= columns
     assert "…" not in ran.out
 
 
 @pytest.mark.medium
 def test_what_is_the_same_in_every_row_is_said_once(whet: Whet, many: str) -> None:
-    ran = whet("replay", many, "--search", "grid", "--repeats", "1")
+    ran = whet("lab", "replay", many, "--search", "grid", "--repeats", "1")
     assert ran.out.count("grid") == 1
     assert ran.out.count("many") == 1
 
 
 @pytest.mark.medium
 def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
-    ran = whet("replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json")
+    ran = whet(
+        "lab", "replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json"
+    )
     assert [row["workload"]["M"] for row in json.loads(ran.out)["tables"]] == [1, 5]
 
 
@@ -165,7 +168,7 @@ def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
 def test_a_wrong_option_is_one_clear_line(
     whet: Whet, one: str, arguments: tuple[str, ...], said: str
 ) -> None:
-    ran = whet("replay", one, *arguments)
+    ran = whet("lab", "replay", one, *arguments)
     assert ran.code == 2
     assert said in ran.err
     assert ran.err.count("\n") == 1
@@ -173,7 +176,7 @@ def test_a_wrong_option_is_one_clear_line(
 
 def test_an_unknown_format_is_one_clear_line(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"hello": 1}')
-    ran = whet("replay", "x.json")
+    ran = whet("lab", "replay", "x.json")
     assert ran.code == 2
     assert "(whet, Kernel Tuner or T4)" in ran.err
 
@@ -183,7 +186,7 @@ def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_p
     entries = ", ".join(f'"{b}": {{"b": {b}, "time": {b}.5, "times": [{b}.5]}}' for b in (1, 2))
     text = f'{{"kernel_name": "k", "tune_params_keys": ["b"], "cache": {{{entries}, "3": {{"b'
     (tmp_path / "cut.json").write_text(text)
-    ran = whet("replay", "cut.json", "--search", "grid", "--evals", "2", "--json")
+    ran = whet("lab", "replay", "cut.json", "--search", "grid", "--evals", "2", "--json")
     assert ran.code == 0
     assert "first 2 configs" in ran.err
     assert json.loads(ran.out)["tables"][0]["found"] == {"2": 1.0}
@@ -192,7 +195,7 @@ def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_p
 def test_transfer_takes_all_names_up_to_the_next_option(
     whet: Whet, one: str, many: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import whet.cli.arguments.tables as tables
+    from whet.cli.commands import lab_replay
 
     seen: list[Any] = []
 
@@ -200,14 +203,14 @@ def test_transfer_takes_all_names_up_to_the_next_option(
         seen.append((list(names), list(transfer)))
         raise UsageError("enough")
 
-    monkeypatch.setattr(tables, "make_cases", spy)
-    whet("replay", one, "--transfer", many, one, "--repeats", "1")
-    whet("replay", one, "--transfer", many, "--transfer", one)
+    monkeypatch.setattr(lab_replay, "make_cases", spy)
+    whet("lab", "replay", one, "--transfer", many, one, "--repeats", "1")
+    whet("lab", "replay", one, "--transfer", many, "--transfer", one)
     assert seen == [([one], [many, one])] * 2
 
 
 def test_transfer_from_nothing_that_fits_says_so(whet: Whet, one: str) -> None:
-    ran = whet("replay", one, "--search", "grid", "--repeats", "1", "--transfer", one)
+    ran = whet("lab", "replay", one, "--search", "grid", "--repeats", "1", "--transfer", one)
     assert ran.code == 0
     assert "learn from" in ran.err
 
@@ -220,7 +223,7 @@ def test_strategies_are_compared_by_score_and_drawn(
     stopped = SimpleNamespace(perf_counter=lambda: 0.0)
     monkeypatch.setattr("whet.replay.simulation.time", stopped)
     monkeypatch.setattr("whet.replay.lab.time", stopped)
-    words = ("compare-searches", one, many, "--search", "grid,random", "--repeats", "3")
+    words = ("lab", "searches", one, many, "--search", "grid,random", "--repeats", "3")
     ran = whet(*words, "--out", "searches")
     assert ran.code == 0
     assert ran.widest <= 80
@@ -242,7 +245,7 @@ def test_strategies_are_compared_by_score_and_drawn(
 def test_the_comparison_writes_no_files_unasked(
     whet: Whet, one: str, tmp_path: Path, json_too: bool
 ) -> None:
-    words = ("compare-searches", one, "--search", "grid", "--repeats", "2")
+    words = ("lab", "searches", one, "--search", "grid", "--repeats", "2")
     ran = whet(*words, *["--json"] * json_too)
     assert not json_too or json.loads(ran.out)["scores"][0]["score"] == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [one]
@@ -250,7 +253,7 @@ def test_the_comparison_writes_no_files_unasked(
 
 @pytest.mark.slow
 def test_the_chance_of_random_search_is_shown_beside_the_formula(whet: Whet, many: str) -> None:
-    arguments = ("replay", many, "--search", "random", "--top", "5%", "--repeats", "40")
+    arguments = ("lab", "replay", many, "--search", "random", "--top", "5%", "--repeats", "40")
     ran = whet(*arguments)
     said = " ".join(ran.out.split())
     assert ran.widest <= 80
@@ -266,7 +269,7 @@ def test_a_store_is_recorded_as_a_table(whet: Whet, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "s.db")) as store:
         store.put_workload(workload)
         store.append([a_trial(workload, {"BM": bm}, 1000.0 * bm) for bm in (1, 2)])
-    ran = whet("record", workload.kernel, "--store", "s.db", "--out", "t.whet.json.gz")
+    ran = whet("lab", "record", workload.kernel, "--store", "s.db", "--out", "t.whet.json.gz")
     assert ran.code == 0
     assert "2 configs × 1 workload" in ran.out
     table = read_table(tmp_path / "t.whet.json.gz")
@@ -287,6 +290,6 @@ def test_what_cannot_be_recorded_is_said(
     with open_store(str(tmp_path / "s.db")) as store:
         store.put_workload(a_workload())
         store.append([a_trial(a_workload(), {"BM": 1}, 1000.0)])
-    ran = whet("record", *arguments, "--store", "s.db")
+    ran = whet("lab", "record", *arguments, "--store", "s.db")
     assert ran.code == code
     assert said in ran.err

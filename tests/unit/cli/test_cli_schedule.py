@@ -66,7 +66,7 @@ def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def show(whet: Whet, *options: str) -> Any:
-    return whet("schedule", "show", "kernel.py:product", *options)
+    return whet("schedule", "kernel.py:product", *options)
 
 
 def test_steps_are_listed_with_their_places(whet: Whet) -> None:
@@ -104,26 +104,26 @@ def test_a_script_alone_is_shown_for_a_payload(whet: Whet) -> None:
     from whet.targets.schedule.target import schedule
 
     Path("mine.mlir").write_text(schedule(product(64, 64, 64)).script.text)
-    ran = whet("schedule", "show", "mine.mlir", "--payload", "matmul(64, 64, 64)")
+    ran = whet("schedule", "mine.mlir", "--payload", "matmul(64, 64, 64)")
     assert ran.code == 0, ran.err
     assert "transform.bufferization.one_shot_bufferize  mine.mlir:" in ran.out
     Path("payload.mlir").write_text(product(64, 64, 64).text)
     Path("mine.mlir").write_text(THIRD)
-    assert "t=8" in whet("schedule", "show", "mine.mlir", "--payload", "payload.mlir").out
+    assert "t=8" in whet("schedule", "mine.mlir", "--payload", "payload.mlir").out
     for payload, message in (
         ("matmull(1, 2, 3)", "no payload 'matmull'; did you mean 'matmul'?"),
         ("matmul(1, two)", "give its sizes as numbers, such as 'matmul(64, 64, 64)'"),
     ):
-        refused = whet("schedule", "show", "mine.mlir", "--payload", payload)
+        refused = whet("schedule", "mine.mlir", "--payload", payload)
         assert refused.code == 2
         assert message in refused.err
 
 
 def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
-    said = whet("schedule", "suggest", "kernel.py:product").out
+    said = whet("schedule", "kernel.py:product", "--suggest").out
     assert "linalg.matmul: loops 0, 1, 2 of 64 × 64 × 64\n" in said
     assert "not 2:" in said
-    listed = json.loads(whet("schedule", "suggest", "kernel.py:product", "--json").out)
+    listed = json.loads(whet("schedule", "kernel.py:product", "--suggest", "--json").out)
     assert [one["label"] for one in listed["operations"]] == ["linalg.fill", "linalg.matmul"]
 
 
@@ -132,7 +132,7 @@ def test_schedules_are_compared_by_what_was_measured_and_kept_for_the_explorer(w
     Path("kernel.py").write_text(THREE)
     for name in ("tiled", "vectorized"):
         assert whet("tune", f"kernel.py:{name}", "--store", "s.db").code == 0
-    both = ("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
+    both = ("schedule", "kernel.py:tiled", ":vectorized", "--store", "s.db")
     ran = whet(*both)
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines() if "×" in line] == [
@@ -158,7 +158,7 @@ def test_schedules_are_compared_by_what_was_measured_and_kept_for_the_explorer(w
 @pytest.mark.slow
 def test_a_store_in_memory_keeps_nothing_to_look_at(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE)
-    asked = ("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", ":memory:")
+    asked = ("schedule", "kernel.py:tiled", ":vectorized", "--store", ":memory:")
     ran = whet(*asked)
     assert ran.code == 0, ran.err
     assert "#compare" not in ran.out
@@ -176,7 +176,7 @@ def test_scripts_alone_are_compared_on_a_payload(whet: Whet) -> None:
     for name in ("one", "two"):
         Path(name).mkdir()
         Path(name, "mine.mlir").write_text(f"// {name}\n{text}")
-    both = ("schedule", "compare", "one/mine.mlir", "two/mine.mlir", "--budget", "1trials")
+    both = ("schedule", "one/mine.mlir", "two/mine.mlir", "--budget", "1trials")
     ran = whet(*both, "--payload", "matmul(32, 32, 32)", "--store", "s.db")
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines() if "×" in line] == [
@@ -189,10 +189,17 @@ def test_scripts_alone_are_compared_on_a_payload(whet: Whet) -> None:
     assert "--payload" in refused.err
 
 
-def test_one_schedule_is_nothing_to_compare(whet: Whet) -> None:
-    ran = whet("schedule", "compare", "kernel.py:product")
-    assert ran.code == 2
-    assert "two schedules" in ran.err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--budget", "1s"], "--budget is only for several schedules"),
+        ([":other", "--step", "1"], "--step is only for one schedule"),
+    ],
+)
+def test_one_and_several_have_options_of_their_own(whet: Whet, words: list[str], said: str) -> None:
+    ran = whet("schedule", "kernel.py:product", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
 
 
 def test_what_mlir_made_of_a_config_is_kept_for_the_explorer(whet: Whet) -> None:
@@ -229,6 +236,6 @@ def test_what_cannot_be_shown_is_said(whet: Whet, options: list[str], message: s
 
 
 def test_another_kind_of_target_has_no_steps(whet: Whet) -> None:
-    ran = whet("schedule", "show", "kernel.py:plain")
+    ran = whet("schedule", "kernel.py:plain")
     assert ran.code == 2
     assert "kernel.py:plain is no whet.schedule(…)" in ran.err

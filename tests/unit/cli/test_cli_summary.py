@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.text.summary import summary
+from whet.cli.terminal.summary import summary
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
@@ -125,7 +125,7 @@ def test_it_ends_with_where_it_is_kept_and_what_to_type_next() -> None:
         "saved in /data/store.db",
         f"         as workload {WORKLOAD.id}",
         "next     whet best matmul --store 'my store.db'",
-        "         whet trials matmul --store 'my store.db'",
+        "         whet show trials matmul --store 'my store.db'",
     ]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from fork_server import ForkServer
 from whet.cli.arguments.locate import locate
+from whet.cli.arguments.options import read_keys
 from whet.cli.commands import demo
-from whet.cli.commands.tune_keys import read_keys
 from whet.core.errors import UsageError
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 

@@ -17,8 +17,8 @@ import pytest
 from whet.cli.arguments.locate import locate
 from whet.cli.terminal.live import frame
 from whet.cli.terminal.progress import PlainProgress
+from whet.cli.terminal.summary import summary
 from whet.cli.terminal.tally import Tally
-from whet.cli.text.summary import summary
 from whet.core.budget import Budget
 from whet.core.event import Event, RunFinished, RunStarted, Waited, Waiting
 from whet.core.frozen import FrozenMap
@@ -119,9 +119,9 @@ def test_cost_has_a_bar_for_it_where_there_was_a_wait(
         run = replace(RUN, cost=Cost(FrozenMap(), wall), wall_s=sum(wall.values()), trials=1)
         store.save_run(run)
         store.append([a_trial(WORKLOAD, {"BM": 2}, run_id=run.id, created=run.started)])
-    out = whet("cost", "--store", str(tmp_path / "s.db")).out
+    out = whet("show", "cost", "--store", str(tmp_path / "s.db")).out
     assert ("others        3.00 s" in out) == bool(queue)
-    assert whet("cost", "--store", str(tmp_path / "s.db"), "--json").code == 0
+    assert whet("show", "cost", "--store", str(tmp_path / "s.db"), "--json").code == 0
 
 
 KERNEL = """

@@ -92,8 +92,8 @@ def test_nor_does_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monkey
         "tune kernel.py:sums -q --search gp",
         "best sums",
         "export python sums",
-        "store ls",
-        "replay h200-gemm-576 --search grid --workloads 1 --repeats 1 --evals 3",
+        "store stats --list",
+        "lab replay h200-gemm-576 --search grid --workloads 1 --repeats 1 --evals 3",
         "export --help",
     ):
         assert main(words.split()) == 0, words

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.text.doctor import report_lines
+from whet.cli.commands.doctor import report_lines
 from whet.doctor.finding import Diagnosis, Examination, Line
 from whet.doctor.modes.verdict import ModeTrial, TrialOfModes
 from whet.doctor.symptoms import failure_findings

@@ -23,7 +23,7 @@ import pytest
 
 import whet
 from whet.cli import main
-from whet.cli.text.doctor import report_lines
+from whet.cli.commands.doctor import report_lines
 from whet.core.config import Config
 from whet.core.event import MeasureStarted, TrialFinished
 from whet.core.frozen import FrozenMap

@@ -209,7 +209,7 @@ def test_freezing_is_compiled_again_by_a_second_process(tmp_path: Path, monkeypa
 
 
 def test_each_table_of_the_report_stands_by_itself() -> None:
-    from whet.cli.text.doctor import report_lines
+    from whet.cli.commands.doctor import report_lines
     from whet.doctor.finding import Diagnosis, Examination
     from whet.doctor.modes.compiler import KernelTime
 

@@ -66,12 +66,6 @@ def test_one_is_read_and_written_by_its_name(
     assert (tmp_path / "out" / "mine.txt").read_text() == "64"
 
 
-def test_it_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "plain", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "Usage: whet export plain [OPTIONS] NAME|ID" in said
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -113,13 +113,18 @@ def test_every_command_works_on_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     place = ["--store", "room://shared"]
     assert main(["tune", "kernel.py:sums", "-q", *place]) == 0
     assert "saved in room://shared" in capsys.readouterr().out
-    for command in (["best", "sums"], ["trials", "sums"], ["cost", "sums"], ["store", "ls"]):
+    for command in (
+        ["best", "sums"],
+        ["show", "trials", "sums"],
+        ["show", "cost", "sums"],
+        ["store", "stats", "--list"],
+    ):
         assert main([*command, *place]) == 0, command
         assert "sums" in capsys.readouterr().out, command
     assert main(["store", "merge", "room://shared", "--store", "copy.db"]) == 0
     assert main(["pack", "out.whet", *place]) == 0
-    assert main(["unpack", "out.whet", "--store", "room://other"]) == 0
-    assert main(["diff", "room://shared", "room://other"]) == 0
+    assert main(["store", "merge", "out.whet", "--store", "room://other"]) == 0
+    assert main(["store", "diff", "room://shared", "room://other"]) == 0
     assert main(["verify", "kernel.py:sums", *place]) in (0, 1)
     assert main(["store", "gc", "--older-than", "0s", *place]) == 0
     assert main(["tune", "kernel.py:sums", "-q", *place]) == 0

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from whet.cli.arguments.options import option
 from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
+from whet.engine.target import OnDevices, Target
 
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor
@@ -23,34 +23,32 @@ TRITON_TOOLS = ("whet", "triton")
 
 DevicesOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--devices",
-        metavar="all|0,1,…",
-        help="GPUs to tune on, with a process each (default: this process's own).",
+        "all|0,1,…",
+        "GPUs to tune on, with a process each (default: this process's own).",
     ),
 ]
 RayOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--ray",
-        metavar="ADDRESS",
-        help="Tune over a Ray cluster: HOST:PORT, auto, or local for one on this machine.",
+        "ADDRESS",
+        "Tune over a Ray cluster: HOST:PORT, auto, or local for one on this machine.",
     ),
 ]
 BuildOnOption = Annotated[
     str | None,
-    typer.Option(
-        "--build-on",
-        metavar="all|cpu|gpu|NODES",
-        help="Machines of the Ray cluster that build (default: all).",
+    option(
+        "--build-on", "all|cpu|gpu|NODES", "Machines of the Ray cluster that build (default: all)."
     ),
 ]
 EnvOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--env",
-        metavar="NAME",
-        help="Environment variable to copy to the machines of the Ray cluster (repeatable).",
+        "NAME",
+        "Environment variable to copy to the machines of the Ray cluster (repeatable).",
     ),
 ]
 
@@ -88,7 +86,6 @@ class Devices:
 
     def _on_ray(self, found: Target | Kernel | None, address: str) -> DeviceExecutor:
         from whet.engine.executors.on_ray import RayExecutor
-        from whet.engine.target import Target
 
         return RayExecutor(
             address,
@@ -104,7 +101,6 @@ def local_executor(found: object, devices: str) -> DeviceExecutor:
     """A process for each device; `found` None stands for Triton kernels in general."""
     from whet.engine.executors.processes import ProcessPerDevice
     from whet.engine.executors.selecting import selected
-    from whet.engine.target import OnDevices, Target
 
     if isinstance(found, OnDevices):
         names, environment = found.device_names(), found.device_environment

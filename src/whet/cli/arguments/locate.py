@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import re
@@ -10,14 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from whet.cli.arguments.options import option
+from whet.cli.arguments.reading import NothingKnownError, open_known
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.plugins import find_plugin, plugin_names
+from whet.engine.policy.checking import KnownKernel
 from whet.engine.target import Placeable, Target
 from whet.targets.files import file_of_module, guarded, import_by_name, load_module
 
 if TYPE_CHECKING:
+    from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
 
 _KIND = re.compile(r"[A-Za-z][\w.+-]*")
@@ -261,3 +266,80 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
             "result of whet.function(…) or whet.native(…)"
         )
     return made
+
+
+InputsOption = Annotated[
+    str | None,
+    option(
+        "--inputs",
+        "FILE.py:FUNCTION",
+        "A function that creates the kernel's arguments from a key; needed if the "
+        "kernel's file has no inputs=.",
+    ),
+]
+
+
+def with_inputs(found: Target | Kernel, text: str | None) -> Target | Kernel:
+    """The kernel with the function that `text` names as its `inputs`; the same without a text."""
+    if text is None:
+        return found
+    if isinstance(found, Target):
+        raise UsageError(f"'{found.name}' takes no --inputs: only Triton kernels have inputs")
+    found.tuner.whet_inputs = _function(text, found)
+    return replace(found, inputs_from=text)
+
+
+def _function(text: str, kernel: Kernel) -> Callable[..., Any]:
+
+    path, name = file_of(text), name_in(text)
+    module = _loaded(kernel, path) or load_module(path)
+    functions = [
+        known
+        for known, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__
+    ]
+    if name is None and "inputs" not in functions:
+        raise UsageError(f"--inputs {text} names no function; use FILE.py:FUNCTION")
+    value = getattr(module, name or "inputs", None)
+    if not callable(value):
+        raise UsageError(f"{path} has no function '{name}'{did_you_mean(str(name), functions)}")
+    return value  # type: ignore[no-any-return]
+
+
+def _loaded(kernel: Kernel, path: Path) -> ModuleType | None:
+    """The kernel's own module where that is of this file, so that it is not run twice."""
+    module = sys.modules.get(kernel.tuner.base_fn.__module__)
+    file = getattr(module, "__file__", None)
+    return module if file is not None and Path(file) == path.resolve() else None
+
+
+def kernels_in_store(store: str | None) -> list[KnownKernel]:
+    """None where there is no store yet."""
+    from whet.engine.policy.checking import stored_kernels
+
+    try:
+        with open_known(store) as opened:
+            workloads = [known.workload for known in opened.workloads()]
+            return stored_kernels(workloads, opened.missed(tuned=True))
+    except NothingKnownError:
+        return []
+
+
+def live_tuners(file: str | None, module: str | None) -> list[Any]:
+    """Every autotuner there is once the file or the module is imported, with whet behind it."""
+    try:
+        from whet.targets.triton.adoption import live
+        from whet.targets.triton.autotuner import Autotuner
+        from whet.targets.triton.install import install
+    except ImportError as error:
+        raise UsageError(f"cannot import Triton ({error}); install it, or name no file") from None
+    install()
+    loaded = None
+    if file is not None:
+        loaded = load_module(file_of(file))
+    if module is not None:
+        sys.path.insert(0, os.getcwd())
+        loaded = guarded(Path(module), lambda: importlib.import_module(module))
+    found = [one for one in live() if isinstance(one, Autotuner)]
+    del loaded  # held until now: a program's kernels go with it
+    return found

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from whet.cli.terminal.output import say
+from whet.cli.arguments.locate import file_of, locate, locate_recorded, with_inputs
+from whet.cli.arguments.options import option
+from whet.cli.arguments.reading import problem_text
+from whet.cli.terminal.output import count_text, say, wrap
 from whet.core.errors import UsageError
 from whet.core.miss import Miss
+from whet.core.workload import Workload
+from whet.engine.target import Target
+from whet.targets.files import RecordedFiles
 
 if TYPE_CHECKING:
     from whet.engine.target import Target
@@ -23,10 +27,10 @@ if TYPE_CHECKING:
 
 RootOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--root",
-        metavar="FOLDER",
-        help="Run recorded files of yours below this folder only (repeatable; default: this "
+        "FOLDER",
+        "Run recorded files of yours below this folder only (repeatable; default: this "
         "folder, and where Python imports from).",
     ),
 ]
@@ -34,8 +38,6 @@ RootOption = Annotated[
 
 def recorded_files(roots: Sequence[str] | None) -> RecordedFiles:
     """For a command: what it runs at a record's word is said on stderr."""
-    from whet.targets.files import RecordedFiles
-
     for root in roots or ():
         if not Path(root).is_dir():
             raise UsageError(f"--root {root} is not a folder")
@@ -95,8 +97,6 @@ class MissLocator:
         return [miss for miss in misses if miss.workload.kernel == found.name]
 
     def locate(self, miss: Miss) -> LocatedMiss:
-        from whet.cli.arguments.locate import file_of
-        from whet.engine.target import Target
 
         remedy = f"name it: whet {self._command} FILE.py:NAME --missed"
         if self._tunable is not None:
@@ -112,8 +112,6 @@ class MissLocator:
         return LocatedMiss(miss, found, file_of(found.where or self._tunable or miss.where))
 
     def _typed(self, text: str) -> Target | Kernel:
-        from whet.cli.arguments.inputs import with_inputs
-        from whet.cli.arguments.locate import locate
 
         if text not in self._known:
             with redirect_stdout(sys.stderr):  # the file's own prints are not our result
@@ -123,7 +121,6 @@ class MissLocator:
         return found
 
     def _recorded(self, miss: Miss, remedy: str) -> Target | Kernel | str:
-        from whet.cli.arguments.locate import locate_recorded
 
         if miss.where not in self._known:
             try:
@@ -165,3 +162,26 @@ def making_again(
             "defaults"
         )
     yield key
+
+
+MOST_NAMES = 4
+
+
+def left_lines(left: Iterable[tuple[Workload, str]], width: int, before: str = "") -> list[str]:
+    """One paragraph a reason."""
+    reasons: dict[str, list[Workload]] = {}
+    for workload, why in left:
+        reasons.setdefault(why, []).append(workload)
+    return [
+        line
+        for why, several in reasons.items()
+        for line in wrap(f"{before}{_named(several)}: {why}", width, indent=len(before) + 2)
+    ]
+
+
+def _named(several: list[Workload]) -> str:
+    if len(several) == 1:
+        return problem_text(several[0])
+    kernels = list(dict.fromkeys(one.kernel for one in several))
+    more = f" and {len(kernels) - MOST_NAMES} other kernels" if len(kernels) > MOST_NAMES else ""
+    return f"{count_text(len(several), 'key')} of {', '.join(kernels[:MOST_NAMES])}{more}"

@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from whet.cli.arguments.options import JsonOption, StoreOption
+from whet.cli.arguments.options import JsonOption, StoreOption, argument
+from whet.cli.arguments.reading import (
+    NothingKnownError,
+    best_table,
+    chosen,
+    contested_lines,
+    coverage_of,
+    device_text,
+    moment_text,
+    open_known,
+    toolchain_text,
+)
+from whet.cli.terminal.output import (
+    columns,
+    count_text,
+    fields,
+    page,
+    print_json,
+    print_lines,
+    wrap,
+)
+from whet.cli.terminal.summary import against_first, timing_text
+from whet.core.run import chosen_by, speedup_over
 
 if TYPE_CHECKING:
     from whet.core.run import Coverage, Run
     from whet.core.trial import Trial
     from whet.store import StoreReader, WorkloadSummary
-
-EXAMPLES = """\b
-Examples:
-  whet best                    the best config of every workload
-  whet best matmul             the best of one kernel
-  whet best kernel.py:matmul   if several files have a kernel of that name
-  whet best 3fa2               the best of the workload with this id
-  whet best matmul --json | jq '.best[0].config'
-"""
 
 _CONTESTED = (
     "contested: a merged store picked another config, and the stores disagree on which is "
@@ -32,26 +43,24 @@ _CONTESTED = (
 def best(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME|ID",
-            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+        argument(
+            "NAME|ID",
+            "A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
             "workload id (default: everything).",
-            show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the best known config."""
-    from whet.cli.arguments.reading import (
-        NothingKnownError,
-        best_table,
-        chosen,
-        contested_lines,
-        coverage_of,
-        open_known,
-    )
-    from whet.cli.terminal.output import columns, print_json, print_lines
+    """Show the best known config.
+
+    Examples:
+      whet best                    the best config of every workload
+      whet best matmul             the best of one kernel
+      whet best kernel.py:matmul   if several files have a kernel of that name
+      whet best 3fa2               the best of the workload with this id
+      whet best matmul --json | jq '.best[0].config'
+    """
 
     try:
         with open_known(store) as opened:
@@ -91,7 +100,6 @@ class _Gain(NamedTuple):
 
 
 def _gain(store: StoreReader, one: WorkloadSummary, runs: Sequence[Run]) -> _Gain:
-    from whet.core.run import chosen_by, speedup_over
 
     assert one.best is not None
     run = chosen_by(runs, one.best.config)
@@ -126,9 +134,6 @@ def _as_json(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> di
 
 
 def _details(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> list[str]:
-    from whet.cli.arguments.reading import device_text, moment_text, toolchain_text
-    from whet.cli.terminal.output import count_text, fields, page, wrap
-    from whet.cli.text.summary import against_first, timing_text
 
     assert one.best is not None
     width = page()
@@ -154,8 +159,6 @@ def _details(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> li
 
 
 def _origin(run: Run | None) -> str:
-    from whet.cli.arguments.reading import moment_text
-    from whet.cli.terminal.output import count_text
 
     if run is None:
         return "the lowest known median; no tuning run that chose it has finished"

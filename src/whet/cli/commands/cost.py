@@ -1,15 +1,42 @@
-"""`whet cost`: where the time of a tuning went, what was saved, and when it has paid off."""
+"""`whet show cost`: where the time of a tuning went, what was saved, and when it has paid off."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from whet.cli.arguments.options import JsonOption, StoreOption
+from whet.cli.arguments.reading import (
+    SHORT_ID,
+    NothingKnownError,
+    chosen,
+    moment_text,
+    open_known,
+    problem_text,
+)
+from whet.cli.terminal.output import (
+    Column,
+    bar_text,
+    count_text,
+    fields,
+    ns_text,
+    page,
+    print_json,
+    print_lines,
+    seconds_text,
+    table,
+    times_text,
+    told_by_values,
+    wrap,
+)
+from whet.cli.terminal.summary import WALL_NAMES, WORK_NAMES
+from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
+from whet.core.run import Outcome, Run
+from whet.engine.accounts.account import Account, Payback, Tuning, account
+from whet.engine.accounts.savings import SAMPLES_EACH
 
 if TYPE_CHECKING:
     from whet.core.run import Run
@@ -17,60 +44,17 @@ if TYPE_CHECKING:
     from whet.engine.accounts.account import Tuning
     from whet.store import StoreReader, WorkloadSummary
 
-EXAMPLES = """\b
-Examples:
-  whet cost                   the most recent run
-  whet cost matmul            the latest run of every key of a kernel
-  whet cost 3fa2 --top 30     one workload, its 30 most expensive configs
-  whet cost 3fa2 --timeline t.json    a timeline for ui.perfetto.dev
-  whet cost matmul --json | jq '.saved.racing'
-"""
-
 SHOWN = 10
 
 
 def cost(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME|ID",
-            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
-            "workload id (default: the last run).",
-            show_default=False,
-        ),
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN_ID", help="A run id, or the start of one."),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            "--top",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help=f"Show at most N configs and N keys; 0 shows all (default: {SHOWN}; all with "
-            "--json).",
-        ),
-    ] = None,
-    timeline: Annotated[
-        str | None,
-        typer.Option(
-            "--timeline",
-            metavar="FILE",
-            help="Write a timeline for ui.perfetto.dev instead of the report.",
-        ),
-    ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    name: str | None,
+    run: str | None,
+    top: int | None,
+    timeline: str | None,
+    store: str | None,
+    json: bool,
 ) -> None:
-    """Show where tuning time went, and what was saved."""
-    from whet.cli.arguments.reading import NothingKnownError, open_known
-    from whet.cli.terminal.output import page, print_json, print_lines
-    from whet.cli.text.cost import account_lines
-    from whet.engine.accounts.account import account
-
     try:
         with open_known(store) as opened:
             tunings, left_out = _chosen_tunings(opened, name, run)
@@ -97,7 +81,6 @@ def _chosen_tunings(
     """What to account for, the longest run first, and the workloads of the same name that are
     left out because they are of another version, device or toolchain. What was imported cost
     nothing here."""
-    from whet.cli.arguments.reading import NothingKnownError, chosen
     from whet.interop.findings import is_foreign
 
     known = [one for one in chosen(store, name) if not is_foreign(one.workload)]
@@ -147,14 +130,11 @@ def _run_named(store: StoreReader, known: Sequence[WorkloadSummary], run_id: str
 
 
 def _tuning(store: StoreReader, run: Run) -> Tuning:
-    from whet.engine.accounts.account import Tuning
 
     return Tuning(run, tuple(store.trials(run.workload.id, all=True)), run.first)
 
 
 def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
-    from whet.cli.arguments.reading import SHORT_ID
-    from whet.cli.terminal.output import count_text, page, wrap
 
     if not left_out:
         return []
@@ -162,16 +142,12 @@ def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
     more = ", …" if len(left_out) > 4 else ""
     text = (
         f"not included: {count_text(len(left_out), 'workload')} for another version of the "
-        f"kernel, device or toolchain (whet cost ID: {ids}{more})"
+        f"kernel, device or toolchain (whet show cost ID: {ids}{more})"
     )
     return ["", *wrap(text, page(), indent=2)]
 
 
 def _write_timelines(path: Path, store: StoreReader, tunings: Sequence[Tuning]) -> None:
-    import json
-    import sys
-
-    from whet.cli.terminal.output import count_text
 
     found: list[tuple[Tuning, Timeline]] = []
     for tuning in tunings:
@@ -195,8 +171,6 @@ def _write_timelines(path: Path, store: StoreReader, tunings: Sequence[Tuning]) 
 
 def _trace(found: Sequence[tuple[Tuning, Timeline]]) -> dict[str, Any]:
     """One process for each run, each beginning when it did."""
-    from whet.cli.arguments.reading import SHORT_ID, problem_text
-
     began = min(tuning.run.started for tuning, _ in found)
     events: list[Any] = []
     in_order = sorted(found, key=lambda pair: pair[0].run.started)
@@ -210,3 +184,298 @@ def _trace(found: Sequence[tuple[Tuning, Timeline]]) -> dict[str, Any]:
         )
         events += trace["traceEvents"]
     return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+_CONFIG_COLUMNS = (
+    Column("build", align="right"),
+    Column("mostly"),
+    Column("first call", align="right"),
+    Column("measure", align="right"),
+    Column("status"),
+    Column("config", flexible=True),
+)
+_MARGIN = 15
+
+
+def account_lines(account: Account, tunings: Sequence[Tuning], shown: int, width: int) -> list[str]:
+    """`shown` is how many configs, and how many keys, are listed; 0 is all."""
+    lines = [*_heading(account, tunings, width)]
+    if len(account.keys) > 1:
+        lines += ["", *_keys(account, shown, width)]
+    lines += ["", *_wall(account, width)]
+    lines += ["", *_work(account, width)]
+    lines += ["", *_configs(account, shown, width)]
+    lines += ["", "what was saved", *_indented(_saved(account), width)]
+    if account.stock is not None:
+        lines += ["", "what stock triton.autotune would have spent", *_stock(account, width)]
+    lines += ["", "when the tuning pays for itself", *_payback(account, width)]
+    return lines
+
+
+def _heading(account: Account, tunings: Sequence[Tuning], width: int) -> list[str]:
+    tried = sum(key.tried for key in account.keys)
+    length = f" in {seconds_text(account.wall_s)}" if account.wall else ""
+    known = sum(len(tuning.known) for tuning in tunings if tuning.known_fits)
+    before = f", {known:,} already known" if known else ""
+    what = f"{count_text(tried, 'config')} tried"
+    if len(tunings) > 1:  # a config is tried once at each key
+        what = f"{count_text(tried, 'trial')} of {count_text(len(account.configs), 'config')}"
+    work = f"{what}{before}{',' if before and length else ''}{length}"
+    run = tunings[0].run
+    if len(tunings) == 1:
+        head = str(run.workload)
+        line = f"run {run.id}"
+        more = f"{moment_text(run.started)}, {_outcome(run)}: {work}"
+        return [*wrap(head, width, indent=2), line, more]
+    head = (
+        f"{run.workload.kernel}, {count_text(len(tunings), 'key')}, on {run.workload.device.name}"
+    )
+    return [*wrap(head, width, indent=2), f"the latest run of each: {work}"]
+
+
+def _outcome(run: Run) -> str:
+    return "still running, or killed" if run.outcome is Outcome.RUNNING else str(run.outcome)
+
+
+def _keys(account: Account, shown: int, width: int) -> list[str]:
+    layout = [
+        Column("wall", align="right"),
+        Column("share", align="right"),
+        Column("configs", align="right"),
+        Column("builds", align="right"),
+        Column("measured", align="right"),
+        Column("id"),
+        Column("key", flexible=True),
+    ]
+    every = account.keys
+    listed = every[: shown or None]
+    varying = _varying([key.workload.key for key in every])
+    rows = [
+        (
+            seconds_text(key.wall_s),
+            _percent(key.wall_s, account.wall_s),
+            f"{key.tried:,}",
+            f"{key.builds:,}",
+            f"{key.measured:,}",
+            key.workload.id[:SHORT_ID],
+            ", ".join(f"{name}={key.workload.key[name]}" for name in varying),
+        )
+        for key in listed
+    ]
+    rows.append(
+        (
+            seconds_text(account.wall_s),
+            _percent(account.wall_s, account.wall_s),
+            f"{sum(key.tried for key in every):,}",
+            f"{sum(key.builds for key in every):,}",
+            f"{sum(key.measured for key in every):,}",
+            "",
+            f"all {len(every):,} keys",
+        )
+    )
+    more = len(every) - len(listed)
+    lines = table(layout, rows, width)
+    return [*lines, f"{count_text(more, 'key')} not shown (--top 0)"] if more else lines
+
+
+def _varying(keys: Sequence[Mapping[str, object]]) -> list[str]:
+    """The names that tell the keys apart, of those that all have."""
+    shared = [name for name in keys[0] if all(name in key for key in keys)]
+    return [name for name in shared if any(key[name] != keys[0][name] for key in keys)]
+
+
+def _wall(account: Account, width: int) -> list[str]:
+    if not account.wall:
+        return [f"wall time: unknown, {account.unknown['wall']}"]
+    rows = [(WALL_NAMES[phase], seconds) for phase, seconds in account.wall.items()]
+    return ["wall time", *_bars(rows, account.wall_s, width), _sum(account.wall_s)]
+
+
+def _work(account: Account, width: int) -> list[str]:
+    """Phases, and beneath each what is known of its parts."""
+    work = account.work
+    total = sum(seconds for phase, seconds in work.items() if "." not in phase)
+    if not total:
+        return ["worker time: none was recorded"]
+    rows: list[tuple[str, float]] = []
+    for phase, name in WORK_NAMES.items():
+        seconds = work.get(phase, 0.0)
+        rows += [(name, seconds), *_parts(phase, seconds, work)]
+    return ["worker time, over all processes", *_bars(rows, total, width), _sum(total)]
+
+
+def _parts(phase: str, seconds: float, work: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The costliest first, then what no stage of a build claims: starting it, for the most."""
+    start = f"{phase}."
+    parts = [(name.removeprefix(start), s) for name, s in work.items() if name.startswith(start)]
+    named = [(f"  {'in the kernels' if name == 'kernel' else name}", s) for name, s in parts]
+    named.sort(key=lambda part: -part[1])
+    rest = seconds - sum(s for _, s in named)
+    if named and phase == "build" and rest > 0.005 * seconds:
+        named.append(("  the rest", rest))
+    return named
+
+
+def _bars(rows: Sequence[tuple[str, float]], total: float, width: int) -> list[str]:
+    lines = []
+    for name, seconds in rows:
+        if seconds > 0:
+            row = f"  {name:<20}{seconds_text(seconds):>12}  {_percent(seconds, total):>6}"
+            lines.append(f"{row}  {bar_text(seconds / total, max(4, width - 46))}".rstrip())
+    return lines
+
+
+def _sum(seconds: float) -> str:
+    return f"  {'in all':<20}{seconds_text(seconds):>12}"
+
+
+def _configs(account: Account, shown: int, width: int) -> list[str]:
+    listed = account.configs[: shown or None]
+    if not listed:
+        return ["configs: none was tried"]
+    title, names = _config_names([cost.config for cost in listed], width)
+    cells = [
+        {
+            "build": seconds_text(cost.build_s) if cost.build_s else "–",
+            "mostly": f"{cost.stage} {_percent(cost.stage_s, cost.build_s, 0)}"
+            if cost.stage
+            else "–",
+            "first call": seconds_text(cost.first_call_s) if cost.first_call_s else "–",
+            "measure": seconds_text(cost.measure_s) if cost.measure_s else "–",
+            "status": next(iter(cost.statuses)) if len(cost.statuses) == 1 else "various",
+            "config": name,
+        }
+        for cost, name in zip(listed, names, strict=True)
+    ]
+    # A callable is not built, and a kernel that is built has no first call of its own.
+    told = [column for column in _CONFIG_COLUMNS if any(row[column.title] != "–" for row in cells)]
+    rows = [tuple(row[column.title] for column in told) for row in cells]
+    more = len(account.configs) - len(listed)
+    rest = sum(cost.total_s for cost in account.configs[len(listed) :])
+    tail = [f"and {count_text(more, 'more config')} for {seconds_text(rest)} (--top 0)"]
+    lines = table(told, rows, width) + (tail if more else [])
+    return [*wrap(title, width, indent=2), *lines]
+
+
+def _config_names(configs: Sequence[Config], width: int) -> tuple[str, list[str]]:
+    """Long configs that have the same parameters are told by their values alone."""
+    title, (by, names) = "most expensive configs", told_by_values(configs, width - 42)
+    return f"{title}, {by}" if by else title, names
+
+
+def _saved(account: Account) -> dict[str, str | Sequence[str]]:
+    return {
+        "racing": _racing(account),
+        "early rejects": _refusal(account),
+        "cutting": _cutting(account),
+        "side by side": _overlap(account),
+        "the cache": _cache(account),
+    }
+
+
+def _racing(account: Account) -> str:
+    racing = account.racing
+    if racing is None:
+        return f"unknown: {account.unknown['racing']}"
+    timed = f"the timed calls took {seconds_text(racing.taken_s)}"
+    each = f"{SAMPLES_EACH} samples for each of {count_text(racing.configs, 'config')}"
+    full = f"{each} would have taken {seconds_text(racing.full_s)}"
+    if racing.taken_s > racing.full_s:
+        return f"saved nothing: {timed}; {full}. The closest configs were sampled more often"
+    return f"{timed}; {full}, so racing took {_percent(racing.taken_s, racing.full_s, 0)} of that"
+
+
+def _refusal(account: Account) -> str:
+    refusal = account.refusal
+    if not refusal.configs:
+        return "no config is known to have been rejected early"
+    text = f"{count_text(refusal.configs, 'config')} rejected before code generation"
+    if refusal.saved_s is None or refusal.typical_s is None:
+        return f"{text}; their build time is unknown, since none was built here"
+    if not refusal.saved_s:
+        return f"{text}, in {seconds_text(refusal.spent_s)}: no less than building takes here"
+    return (
+        f"{text}, in {seconds_text(refusal.spent_s)}: at least {seconds_text(refusal.saved_s)} "
+        "of building saved, estimated (the others took a median of "
+        f"{seconds_text(refusal.typical_s)}, and rejected ones are larger)"
+    )
+
+
+def _cutting(account: Account) -> str:
+    cut = account.cutting
+    parts = []
+    if cut.builds:
+        parts.append(f"{count_text(cut.builds, 'build')} after {seconds_text(cut.build_s)} in all")
+    if cut.runs:
+        parts.append(f"{count_text(cut.runs, 'run')} after {seconds_text(cut.run_s)} in all")
+    if not parts:
+        return "nothing was cut short"
+    return f"{' and '.join(parts)}; the remaining time they needed is unknown"
+
+
+def _overlap(account: Account) -> str:
+    overlap = account.overlap
+    if overlap is None:
+        return f"unknown: {account.unknown['wall']}"
+    if not overlap.build_s:
+        return "nothing was built"
+    built, waited = seconds_text(overlap.build_s), seconds_text(overlap.waiting_s)
+    return f"{built} of building in {waited} of waiting"
+
+
+def _cache(account: Account) -> str | list[str]:
+    cache, lines = account.cache, []
+    if cache.known and cache.known_s is not None:
+        known = count_text(cache.known, "config")
+        lines.append(f"{known} already known, which took {seconds_text(cache.known_s)} then")
+    elif cache.known:
+        known = count_text(cache.known, "config")
+        lines.append(f"{known} already known, not all in this space; the time saved is unknown")
+    if cache.built and cache.built_s is not None:
+        built = count_text(cache.built, "config")
+        lines.append(f"{built} already built: {seconds_text(cache.built_s)} of building, estimated")
+    return lines or "nothing was known or built before"
+
+
+def _stock(account: Account, width: int) -> list[str]:
+    stock = account.stock
+    assert stock is not None
+    ratio = ""
+    if account.wall_s:
+        ratio = f", {times_text(stock.total_s / account.wall_s)} this tuning's"
+    pairs: dict[str, str | Sequence[str]] = {
+        "total": f"{seconds_text(stock.total_s)}, estimated{ratio}",
+        "building": f"{seconds_text(stock.build_s)}: one at a time, each as long as it took here "
+        "in parallel; a rejected one counts as the median, a cut one as far as it got",
+        "measuring": f"{seconds_text(stock.benchmark_s)}: "
+        f"{count_text(stock.benchmarks, 'benchmark')} at its measured cost",
+    }
+    return _indented(pairs, width)
+
+
+def _payback(account: Account, width: int) -> list[str]:
+    payback = account.payback
+    if payback is None:
+        return wrap(f"  unknown: {account.unknown['payback']}", width, indent=2)
+    each = "" if len(account.keys) == 1 else f" of each of {count_text(payback.keys, 'key')}"
+    pairs: dict[str, str | Sequence[str]] = {
+        "break even": _gain(payback, each),
+        "under 10 %": f"of run time after {payback.calls_to_tenth:,} calls{each}, at "
+        f"{ns_text(payback.best_ns)} {'a call' if not each else 'for one of each'}",
+    }
+    return _indented(pairs, width)
+
+
+def _gain(payback: Payback, each: str) -> str:
+    rival = "the author's first config" if payback.is_first else "the config measured first"
+    if payback.calls is None:
+        return f"never: {rival} is the best"
+    return f"after {payback.calls:,} calls{each}: {ns_text(payback.gain_ns)} less than with {rival}"
+
+
+def _indented(pairs: Mapping[str, str | Sequence[str]], width: int) -> list[str]:
+    return [f"  {line}".rstrip() for line in fields(pairs, width - 2, _MARGIN)]
+
+
+def _percent(part: float, whole: float, digits: int = 1) -> str:
+    return f"{part / whole:.{digits}%}" if whole else "–"

@@ -9,33 +9,58 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+import whet
 from whet.cli.arguments.options import (
     JobsOption,
     JsonOption,
     QuietOption,
     SeedOption,
     StoreOption,
+    flag,
+    option,
     resolved,
 )
-from whet.cli.commands.demo_files import example_file
+from whet.cli.commands.tune import nothing_yet, raise_for_failures, run_tuning, tune_keys
+from whet.cli.terminal.output import (
+    bar_text,
+    fields,
+    page,
+    print_json,
+    print_lines,
+    shorten,
+    three_digits,
+    times_text,
+    wrap,
+)
+from whet.cli.terminal.summary import (
+    equals_text,
+    failures,
+    first_text,
+    interruption,
+    ledger,
+    program,
+    summary,
+    timing_text,
+    trials_text,
+    whereabouts,
+)
+from whet.core.budget import Budget
+from whet.core.errors import WhetError
+from whet.engine import Plan, tune
+from whet.store import printable, store_place
+from whet.targets.files import load_module
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from whet.core.run import Result
     from whet.core.space import Space
     from whet.engine.settings import Settings
-
-EXAMPLES = """\b
-Examples:
-  whet demo                    takes under a minute
-  whet demo --cpu              use the C version even if there is a GPU
-  whet demo --schedule         schedule it with MLIR
-  whet demo --n 256            a smaller product, quicker
-  whet demo --store :memory:   start from scratch and store nothing
-"""
 
 DEFAULT_BUDGET = "45s"
 
@@ -74,28 +99,20 @@ class Product(Protocol):
 def demo(
     n: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--n",
-            metavar="N",
+            "N",
+            "Rows and columns (default: 768 on a CPU, 4096 on a GPU).",
             min=16,
-            help="Rows and columns (default: 768 on a CPU, 4096 on a GPU).",
             show_default=False,
         ),
     ] = None,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="Use the C version even if there is a GPU.")
-    ] = False,
+    cpu: Annotated[bool, flag("--cpu", "Use the C version even if there is a GPU.")] = False,
     schedule: Annotated[
-        bool,
-        typer.Option(
-            "--schedule", help="Schedule it with MLIR's transform dialect (extra 'mlir')."
-        ),
+        bool, flag("--schedule", "Schedule it with MLIR's transform dialect (extra 'mlir').")
     ] = False,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget", metavar="BUDGET", help=f"When to stop (default: {DEFAULT_BUDGET})."
-        ),
+        str | None, option("--budget", "BUDGET", f"When to stop (default: {DEFAULT_BUDGET}).")
     ] = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
@@ -106,12 +123,15 @@ def demo(
     """Tune a matrix product on this machine.
 
     Uses Triton if it is installed and torch sees a GPU, otherwise C.
+
+    Examples:
+      whet demo                    takes under a minute
+      whet demo --cpu              use the C version even if there is a GPU
+      whet demo --schedule         schedule it with MLIR
+      whet demo --n 256            a smaller product, quicker
+      whet demo --store :memory:   start from scratch and store nothing
     """
     from whet.cli import INTERRUPTED
-    from whet.cli.terminal.output import print_json, print_lines
-    from whet.cli.text.summary import summary
-    from whet.core.budget import Budget
-    from whet.store import store_place
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
     settings = found.settings
@@ -148,8 +168,6 @@ def demo(
 
 def _product(n: int | None, cpu: bool, schedule: bool) -> Product:
     if schedule:
-        from whet.cli.commands.demo_schedule import ScheduleProduct
-
         return ScheduleProduct(n or 768)
     return CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
 
@@ -173,7 +191,6 @@ class CProduct:
     checked_against = "NumPy"
 
     def __init__(self, n: int) -> None:
-        from whet.targets.files import load_module
 
         self.n = n
         self._example = load_module(example_file("matmul.py"))
@@ -192,7 +209,6 @@ class CProduct:
         return float(self._example.numpy_seconds(self.n))
 
     def plain_seconds(self) -> float:
-        from whet.engine import Plan, tune
 
         result = tune(
             self._example.plain(self.n),
@@ -205,12 +221,10 @@ class CProduct:
         return (result.best.median_ns or math.inf) / 1e9
 
     def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
-        from whet.cli.arguments.tuning import run_tuning
 
         return run_tuning(self._target, settings, quiet=quiet)
 
     def nothing_yet(self) -> dict[str, Any]:
-        from whet.cli.arguments.tuning import nothing_yet
 
         return nothing_yet(self._target)
 
@@ -224,7 +238,6 @@ class TritonProduct:
     checked_against = "torch"
 
     def __init__(self, n: int) -> None:
-        from whet.targets.files import load_module
         from whet.targets.triton.offline.kernel import Kernel
 
         self.n = n
@@ -259,7 +272,6 @@ class TritonProduct:
         return None
 
     def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
-        from whet.cli.commands.tune_keys import raise_for_failures, tune_keys
 
         keys = [dict.fromkeys("MNK", self.n)]
         done, interrupted = tune_keys(
@@ -309,7 +321,6 @@ def _numbers(
 
 
 def _opening(product: Product) -> list[str]:
-    from whet.cli.terminal.output import page, wrap
 
     what, _, where = product.title.rpartition(", on ")
     n = product.n
@@ -318,7 +329,6 @@ def _opening(product: Product) -> list[str]:
 
 
 def _space_lines(space: Space) -> list[str]:
-    from whet.cli.terminal.output import fields, page
 
     varied = [parameter for parameter in space.parameters if len(parameter.values) > 1]
     rows = {
@@ -341,19 +351,6 @@ def _closing(
     location: str,
     store: str | None,
 ) -> list[str]:
-    from whet.cli.terminal.output import fields, page
-    from whet.cli.text.summary import (
-        equals_text,
-        failures,
-        first_text,
-        interruption,
-        ledger,
-        program,
-        timing_text,
-        trials_text,
-        whereabouts,
-    )
-    from whet.store import printable
 
     width = page()
     parts: dict[str, str | Sequence[str]] = {"best": [str(result.config), timing_text(result.best)]}
@@ -376,7 +373,7 @@ def _closing(
         more.append(f"{program()} demo --store :memory:  tune again from scratch")
     if location != ":memory:":
         where = f" --store {shlex.quote(printable(store))}" if store else ""
-        look = "explore" if find_spec("starlette") else "report demo.html"  # needs no server
+        look = "explore" if find_spec("starlette") else "explore --out demo.html"  # needs no server
         more.append(f"{program()} {look}{where}    look at it in the browser")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
@@ -385,8 +382,6 @@ def _speeds(
     result: Result, product: Product, numbers: Mapping[str, float | int | None], width: int
 ) -> list[str]:
     """Bars of speed: the plain loop, the author's first config, the best one, and the rival."""
-    from whet.cli.terminal.output import bar_text, shorten, three_digits, times_text
-
     unit = _unit_text(product)
     rival, suffix = product.rival.lower(), unit[0].lower() + "flops"
     against_first = "" if result.speedup is None else f"{times_text(result.speedup)} the first, "
@@ -408,3 +403,78 @@ def _speeds(
         for name, speed, remark in rows
         if speed is not None
     ]
+
+
+# Neither tiled nor vectorized: what is left is three loops.
+_PLAIN = """\
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
+    %none = transform.tune.knob<"none"> options = [0] -> !transform.param<i64>
+    %func = transform.structured.match ops{["func.func"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+    transform.bufferization.eliminate_empty_tensors %func : !transform.any_op
+    %module = transform.bufferization.one_shot_bufferize %root
+      {bufferize_function_boundaries = true} : (!transform.any_op) -> !transform.any_op
+    transform.yield
+  }
+}
+"""
+
+
+class ScheduleProduct:
+    """`whet.schedule` of a product, against NumPy on one thread."""
+
+    unit = 1e9
+    rival = "NumPy"
+    rival_remark = "one thread"
+    checked_against = "NumPy"
+
+    def __init__(self, n: int) -> None:
+        from whet.targets.schedule.payloads import matmul
+        from whet.targets.schedule.target import schedule
+
+        self.n = n
+        self._payload = matmul(n, n, n)
+        self._schedule = schedule
+        self._target = schedule(self._payload, name="demo_schedule")
+        self._example = load_module(example_file("matmul.py"))
+
+    @property
+    def title(self) -> str:
+        device = self._target.workload().device.name
+        return f"A matrix product scheduled with MLIR's transform dialect, on {device}"
+
+    @property
+    def space(self) -> Space:
+        return self._target.space
+
+    def rival_seconds(self) -> float:
+        return float(self._example.numpy_seconds(self.n))
+
+    def plain_seconds(self) -> float:
+
+        plain = self._schedule(self._payload, _PLAIN, name="demo_plain")
+        result = tune(
+            plain, store=":memory:", plan=Plan.fixed(3), jobs=1, progress=False, mode="tune"
+        )
+        return (result.best.median_ns or math.inf) / 1e9
+
+    def tune(
+        self, settings: Settings, flags: Mapping[str, str | None], quiet: bool
+    ) -> tuple[Result | None, bool]:
+
+        return run_tuning(self._target, settings, quiet=quiet)
+
+    def nothing_yet(self) -> dict[str, Any]:
+
+        return nothing_yet(self._target)
+
+
+def example_file(name: str) -> Path:
+    """The example as it was installed with the package, or as it lies in a checkout."""
+    package = Path(whet.__file__).resolve().parent
+    for root in (package, package.parents[1]):
+        path = root / "examples" / "matmul" / name
+        if path.is_file():
+            return path
+    raise WhetError(f"examples/matmul/{name} is missing; reinstall whet")

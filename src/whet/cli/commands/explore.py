@@ -5,26 +5,24 @@ from __future__ import annotations
 import secrets
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whet.cli.arguments.options import StoreOption
-from whet.core.errors import UsageError, WhetError, install_extra
+from whet.cli.arguments.options import QuietOption, StoreOption, argument, flag, option, resolved
+from whet.cli.terminal.countdown import Countdown
+from whet.cli.terminal.help import refuse_others
+from whet.cli.terminal.output import bytes_text, count_text
+from whet.core.errors import UsageError, WhetError, did_you_mean, install_extra
 
 if TYPE_CHECKING:
     import socket
 
     from whet.explorer.library import Library
-
-EXAMPLES = """\b
-Examples:
-  whet explore                       what is in the store, in the browser
-  whet explore --sample              tables of an H200 that come with whet
-  whet explore --table mine.whet.json.gz
-  whet explore --no-open --port 8000 on a remote machine; forward the port
-"""
+    from whet.explorer.subject import Subject
 
 DEFAULT_PORT = 8642
 LOCAL = "127.0.0.1"
@@ -32,44 +30,67 @@ _LOCAL_HOSTS = (LOCAL, "localhost", "::1")
 
 
 def explore(
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Show the tables that come with whet, not the store.")
-    ] = False,
-    table: Annotated[
+    context: typer.Context,
+    kernels: Annotated[
         list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="FILE|NAME",
-            help="Also show a recorded table (repeatable).",
+        argument(
+            "KERNEL", "With --out: kernel names, or the start of workload ids (default: all)."
         ),
     ] = None,
+    sample: Annotated[
+        bool, flag("--sample", "The tables that come with whet, not the store.")
+    ] = False,
+    table: Annotated[
+        list[str] | None, option("--table", "FILE|NAME", "Also a recorded table (repeatable).")
+    ] = None,
+    out: Annotated[
+        str | None,
+        option("--out", "FILE.html", "Write one file that needs no server and no network."),
+    ] = None,
+    quiet: QuietOption = False,
     port: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--port",
-            metavar="N",
+            "N",
+            f"Port to listen on; 0 takes any free one (default: {DEFAULT_PORT}, or any free one).",
             min=0,
             max=65535,
-            show_default=False,
-            help=f"Port to listen on; 0 takes any free one (default: {DEFAULT_PORT}, or any free "
-            "one).",
+            rich_help_panel="the server",
         ),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(
+        option(
             "--host",
-            metavar="ADDRESS",
-            help="Address to listen on; any but this machine's own requires a token, which is "
-            "printed.",
+            "ADDRESS",
+            "Address to listen on; any but this machine's own requires a token, which is printed.",
+            rich_help_panel="the server",
         ),
     ] = LOCAL,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    no_open: Annotated[
+        bool, flag("--no-open", "Do not open the browser.", rich_help_panel="the server")
+    ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Look at results in the browser."""
-    from whet.cli.arguments.exploring import library_of
+    """Look at results in the browser, or write them to one HTML file.
 
+    The file has the same views, and opens from disk.
+
+    Examples:
+      whet explore                       what is in the store, in the browser
+      whet explore --sample              tables of an H200 that come with whet
+      whet explore --table mine.whet.json.gz
+      whet explore --no-open --port 8000 on a remote machine; forward the port
+      whet explore --out out.html        everything in the store, in one file
+      whet explore --out out.html matmul one kernel
+    """
+    if out is not None:
+        refuse_others(context, "a file")
+        _write(out, kernels or (), sample, table or (), store, quiet)
+        return
+    if kernels:
+        raise UsageError("KERNEL is for --out FILE.html; the explorer shows every kernel")
     check_installed()
     library = library_of(store, sample=sample, tables=table or ())
     serve_library(library, host=host, port=port, no_open=no_open)
@@ -116,7 +137,8 @@ def check_installed() -> None:
     except ImportError as error:
         raise UsageError(
             f"the explorer needs {error.name}; install it with {install_extra('explorer')}, or "
-            "write one file for the browser with 'whet report OUT.html', which needs nothing more"
+            "write one file for the browser with 'whet explore --out OUT.html', which needs "
+            "nothing more"
         ) from None
 
 
@@ -145,3 +167,58 @@ def _open(address: str) -> None:
 
     if not webbrowser.open(address):
         print("whet: no browser could be opened; open the address yourself", file=sys.stderr)
+
+
+def _write(
+    out: str,
+    kernels: Sequence[str],
+    sample: bool,
+    tables: Sequence[str],
+    store: str | None,
+    quiet: bool,
+) -> None:
+    from whet.explorer.report import write_report
+
+    path = Path(out)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{out} must end in .html")
+    library = library_of(store, sample=sample, tables=tables)
+    chosen = _chosen(library, kernels)
+    size = write_report(library, path, chosen, None if quiet else Countdown("workloads"))
+    workloads = count_text(len(chosen), "workload")
+    print(f"wrote {out}: {workloads}, {bytes_text(size)}; open it in any browser")
+
+
+def _chosen(library: Library, kernels: Sequence[str]) -> list[Subject]:
+    every = library.subjects()
+    if not every:
+        raise UsageError(
+            f"nothing to report: {library.about()['store']} has no results; tune something first, "
+            "or use --sample"
+        )
+    names = {subject.workload.kernel for subject in every}
+    for wanted in kernels:
+        if wanted not in names and not any(one.id.startswith(wanted) for one in every):
+            raise UsageError(
+                f"no results for kernel or workload '{wanted}'{did_you_mean(wanted, names)}"
+            )
+    if not kernels:
+        return every
+    return [
+        one
+        for one in every
+        if one.workload.kernel in kernels or any(one.id.startswith(wanted) for wanted in kernels)
+    ]
+
+
+def library_of(store: str | None, *, sample: bool = False, tables: Sequence[str] = ()) -> Library:
+    """The store, unless a sample is asked for, and tables. There need not be a store yet."""
+    from whet.explorer.library import Library, StorePlace
+    from whet.replay import read_table, shipped
+
+    named = [*(shipped() if sample else ()), *tables]
+    found = {name: read_table(name) for name in named}
+    if sample and store is None:
+        return Library(None, found)
+    settings = resolved(store=store).settings
+    return Library(StorePlace(settings.store, settings.bundle), found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from whet.cli.arguments.options import StoreOption, resolved
-from whet.cli.terminal.output import say
+from whet.cli.arguments.options import StoreOption, argument, option, resolved
+from whet.cli.terminal.output import count_text, say
 from whet.core.errors import UsageError, did_you_mean
+from whet.core.plugins import plugin_names
+from whet.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,34 +17,16 @@ if TYPE_CHECKING:
     from whet.interop import Read
     from whet.replay import Table
 
-EXAMPLES = """\b
-Examples:
-  whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
-  whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
-  whet import kernel-tuner convolution-A100.json.gz
-Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4,
-and those of installed packages
-"""
-
 
 def import_results(
-    kind: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="The format; see below.", show_default=False)
-    ],
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Files to read.", show_default=False)
-    ],
-    kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="Name for the kernel.")
-    ] = None,
+    kind: Annotated[str, argument("FORMAT", "The format; see below.")],
+    files: Annotated[list[str], argument("FILE", "Files to read.")],
+    kernel: Annotated[str | None, option("--kernel", "NAME", "Name for the kernel.")] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="The device it was measured on.")
+        str | None, option("--device", "NAME", "The device it was measured on.")
     ] = None,
     names: Annotated[
-        str | None,
-        typer.Option(
-            "--names", metavar="A,B,…", help="Names for the parts of Triton's keys, in order."
-        ),
+        str | None, option("--names", "A,B,…", "Names for the parts of Triton's keys, in order.")
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -52,11 +34,15 @@ def import_results(
 
     They are marked as foreign: shown and exported like any other, but never compared with whet's
     own measurements. If one file cannot be read, nothing is imported.
+
+    Examples:
+      whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
+      whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
+      whet import kernel-tuner convolution-A100.json.gz
+    Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4,
+    and those of installed packages
     """
-    from whet.cli.terminal.output import count_text
-    from whet.core.plugins import plugin_names
     from whet.interop import ReadOptions, keep, package_reader
-    from whet.store import open_store
 
     readers = _readers()
     read = readers.get(kind) or package_reader(kind)

@@ -2,79 +2,127 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.arguments.options import JsonOption, StoreOption, argument, flag, option, resolved
+from whet.cli.terminal.help import refuse_others
+from whet.cli.terminal.output import (
+    Column,
+    columns,
+    count_text,
+    fields,
+    page,
+    print_json,
+    print_lines,
+    seconds_text,
+    table,
+)
 from whet.core.errors import UsageError, did_you_mean
+from whet.targets.triton.jit.specialization import CONSTANT, JitArgument, Specialization, shown
+from whet.targets.triton.jit.variants import Reachable, by_kernel, differences
 
 if TYPE_CHECKING:
     from whet.targets.triton.jit.records import Records
     from whet.targets.triton.jit.specialization import Specialization
 
-ABOUT = "Show what Triton compiled for a program, and why."
-EXAMPLES = """\b
-Examples:
-  WHET_JIT=record whet run serve.py     write down what is compiled
-  whet jit ls
-  whet jit explain 3f2a
-  whet pack serve.whet --jit            pack it, for whet.serving.preload
-"""
-LS_EXAMPLES = """\b
-Examples:
-  whet jit ls                          all that was recorded
-  whet jit ls scale                    of one kernel
-  whet jit ls --reachable              also what other arguments would compile
-  whet jit ls --bundle serve.whet      what is in a bundle
-"""
-EXPLAIN_EXAMPLES = """\b
-Examples:
-  whet jit explain 3f2a                one, argument by argument
-  whet jit explain scale               why a kernel has several
-"""
-DIFF_EXAMPLES = """\b
-Examples:
-  whet jit diff 3f2a 91cc              why Triton tells the two apart
-"""
-ADD_EXAMPLES = """\b
-Examples:
-  whet jit add scale n=1               like one that was recorded, with n = 1
-  whet jit add app.kernels:scale x=*bf16 --like 3f2a
-"""
 
-BundleOption = Annotated[
-    Path | None,
-    typer.Option("--bundle", metavar="FILE", help="Read a bundle, not what was recorded here."),
-]
-KernelArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="KERNEL", help="Only this kernel.", show_default=False),
-]
-
-
-def ls(
-    kernel: KernelArgument = None,
+def jit(
+    context: typer.Context,
+    what: Annotated[
+        str | None,
+        argument("ID|KERNEL", "An id, its start, or a kernel's name (default: list all)."),
+    ] = None,
+    other: Annotated[str | None, argument("ID", "Another one, to compare it with.")] = None,
+    kernel: Annotated[
+        str | None, option("--kernel", "KERNEL", "Only this kernel.", rich_help_panel="the list")
+    ] = None,
     reachable: Annotated[
         bool,
-        typer.Option(
-            "--reachable", help="Also list what was never met and other arguments would compile."
+        flag(
+            "--reachable",
+            "Also list what was never met and other arguments would compile.",
+            rich_help_panel="the list",
         ),
     ] = False,
     most: Annotated[
-        int, typer.Option("--most", metavar="N", min=0, help="At most N such a kernel.")
+        int, option("--most", "N", "At most N such a kernel.", min=0, rich_help_panel="the list")
     ] = 8,
     pointers: Annotated[
-        bool, typer.Option("--pointers", help="Also change the alignment of pointers.")
+        bool,
+        flag("--pointers", "Also change the alignment of pointers.", rich_help_panel="the list"),
     ] = False,
-    bundle: BundleOption = None,
+    add: Annotated[
+        list[str] | None,
+        option(
+            "--add",
+            "NAME=VALUE…",
+            "Add one that was not met, for 'whet pack --jit', with these arguments: n=1, x=*fp16, "
+            "BLOCK=64.",
+            rich_help_panel="a kernel",
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        option(
+            "--like",
+            "ID",
+            "With --add: change this one (default: the latest).",
+            rich_help_panel="a kernel",
+        ),
+    ] = None,
+    bundle: Annotated[
+        Path | None, option("--bundle", "FILE", "Read a bundle, not what was recorded here.")
+    ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List specializations."""
-    from whet.cli.terminal.output import print_json, print_lines
-    from whet.cli.text.jit import listing
+    """Show what Triton compiled for a program, and why.
+
+    Lists specializations; or shows what one was compiled for and who needed it, or which argument
+    tells two apart.
+
+    Examples:
+      WHET_JIT=record whet run serve.py     write down what is compiled
+      whet jit                              all that was recorded
+      whet jit --kernel scale               of one kernel
+      whet jit --reachable                  also what others would compile
+      whet jit 3f2a                         one, argument by argument
+      whet jit scale                        why a kernel has several
+      whet jit 3f2a 91cc                    why Triton tells the two apart
+      whet jit scale --add n=1              like one that was recorded, with n = 1
+      whet jit app.kernels:scale --add x=*bf16 --like 3f2a
+      whet jit --bundle serve.whet          what is in a bundle
+      whet pack serve.whet --jit            pack it, for whet.serving.preload
+    """
+    refuse_others(context, "the list" if what is None else "a kernel")
+    if like is not None and not add:
+        raise UsageError("--like needs --add")
+    if what is None:
+        _list(kernel, reachable, most, pointers, bundle, store, json)
+    elif add:
+        if other is not None or bundle is not None:
+            raise UsageError("--add takes one kernel that was recorded here, and no bundle")
+        _add(what, add, like, store)
+    elif other is None:
+        _explain(what, bundle, store, json)
+    else:
+        _compare(what, other, bundle, store, json)
+
+
+def _list(
+    kernel: str | None,
+    reachable: bool,
+    most: int,
+    pointers: bool,
+    bundle: Path | None,
+    store: str | None,
+    json: bool,
+) -> None:
     from whet.targets.triton.jit.variants import reachable as variants
 
     found = _named(_known(store, bundle), kernel)
@@ -86,18 +134,7 @@ def ls(
     print_lines(listing(found, more))
 
 
-def explain(
-    what: Annotated[
-        str, typer.Argument(metavar="ID|KERNEL", help="An id, its start, or a kernel's name.")
-    ],
-    bundle: BundleOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show what a binary was compiled for, and who needed it."""
-    from whet.cli.terminal.output import print_json, print_lines
-    from whet.cli.text.jit import explained, kernel_explained
-
+def _explain(what: str, bundle: Path | None, store: str | None, json: bool) -> None:
     known = _known(store, bundle)
     by_id = [one for one in known if one.id.startswith(what)]
     found = by_id or _named(known, what)
@@ -109,15 +146,7 @@ def explain(
         print_lines(kernel_explained(found))
 
 
-def diff(
-    one: Annotated[str, typer.Argument(metavar="ID", help="A specialization.")],
-    other: Annotated[str, typer.Argument(metavar="ID", help="Another one.")],
-    bundle: BundleOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Say which argument tells two binaries apart."""
-    from whet.cli.terminal.output import print_json, print_lines
+def _compare(one: str, other: str, bundle: Path | None, store: str | None, json: bool) -> None:
     from whet.targets.triton.jit.variants import differences
 
     known = _known(store, bundle)
@@ -136,20 +165,7 @@ def diff(
     print_lines(lines if found else [*lines, "  nothing differs"])
 
 
-def add(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A kernel that was recorded.")],
-    changes: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME=VALUE", help="An argument: n=1, x=*fp16, BLOCK=64."),
-    ],
-    like: Annotated[
-        str | None,
-        typer.Option("--like", metavar="ID", help="Change this one (default: the latest)."),
-    ] = None,
-    store: StoreOption = None,
-) -> None:
-    """Add one that was not met, for 'whet pack --jit'."""
-    from whet.cli.terminal.output import print_lines
+def _add(kernel: str, changes: list[str], like: str | None, store: str | None) -> None:
     from whet.targets.triton.jit.variants import asked_for
 
     records = _records(store)
@@ -199,9 +215,102 @@ def _one(known: list[Specialization], start: str) -> Specialization:
     found = [one for one in known if one.id.startswith(start)]
     if len(found) != 1:
         what = "no specialization's id starts" if not found else f"{len(found)} ids start"
-        raise UsageError(f"{what} with '{start}'; see 'whet jit ls'")
+        raise UsageError(f"{what} with '{start}'; see 'whet jit'")
     return found[0]
 
 
 def _as_json(one: Specialization) -> dict[str, Any]:
     return {"id": one.id, **one.to_json()}
+
+
+def listing(found: Sequence[Specialization], more: Reachable | None) -> list[str]:
+    """One line each; what all of a kernel have in common is left out."""
+    reachable = more.found if more else ()
+    layout = [
+        Column("id"),
+        Column("kernel", flexible=True),
+        Column("special", flexible=True),
+        Column("took", align="right"),
+        Column("status"),
+    ]
+    rows = []
+    for group in by_kernel((*found, *reachable)).values():
+        varied = _varied(group)
+        for one in group:
+            spent = "–" if one.met.derived else seconds_text(one.met.seconds)
+            rows.append((one.id, one.name, _special(one, varied), spent, _status(one)))
+    kernels = len({one.kernel for one in found})
+    summary = f"{count_text(len(found), 'specialization')} of {count_text(kernels, 'kernel')}"
+    if more is not None:
+        summary += f", {len(more.found):,} more reachable"
+        summary += f" ({more.left:,} left out; see --most)" if more.left else ""
+    return [*table(layout, rows, columns()), "", summary]
+
+
+def _status(one: Specialization) -> str:
+    if one.why:
+        return "not packable"
+    if one.met.tuning:
+        return "measured only"
+    if one.met.derived:
+        return "compiled" if one.binary else "not met"
+    return "recorded"
+
+
+def explained(one: Specialization) -> list[str]:
+    about = {
+        "kernel": one.kernel,
+        "defined": one.place,
+        "target": " ".join(map(str, one.target[:2])) + f", Triton {one.triton}",
+        "options": [f"{name} = {shown(value)}" for name, value in one.options] or "none",
+        "first met": _met(one),
+        "binary": one.binary or f"none: {one.why or 'not compiled yet'}",
+    }
+    layout = [Column("argument"), Column("compiled for", flexible=True), Column("met with")]
+    rows = [(a.name, _compiled_for(a), _value(a)) for a in one.arguments]
+    return [one.id, *fields(about, page(), 11), "", *table(layout, rows, columns())]
+
+
+def kernel_explained(group: Sequence[Specialization]) -> list[str]:
+    """Each against the first: which argument made it necessary."""
+    first = group[0]
+    lines = [f"{first.kernel}: {count_text(len(group), 'specialization')}", f"  {first.id} first"]
+    for one in group[1:]:
+        lines.append(f"  {one.id} {_met(one)}")
+        lines += [f"    {difference}" for difference in differences(first, one)]
+    return lines
+
+
+def _met(one: Specialization) -> str:
+    if one.met.derived:
+        return "never; derived from others"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.met.at))
+    tuning = ", to measure a config" if one.met.tuning else ""
+    return f"{when}, {one.met.caller or 'caller unknown'}{tuning}"
+
+
+def _varied(group: Sequence[Specialization]) -> set[str]:
+    seen: dict[str, set[str]] = {}
+    for one in group:
+        for met in one.arguments:
+            seen.setdefault(met.name, set()).add(met.hint)
+        for name, value in one.options:
+            seen.setdefault(name, set()).add(shown(value))
+    return {name for name, texts in seen.items() if len(texts) > 1}
+
+
+def _special(one: Specialization, varied: set[str]) -> str:
+    parts = [f"{a.name}={a.hint}" for a in one.arguments if a.name in varied]
+    parts += [f"{name}={shown(value)}" for name, value in one.options if name in varied]
+    return " ".join(parts) or "–"
+
+
+def _compiled_for(argument: JitArgument) -> str:
+    text = argument.property_text
+    if argument.declared == CONSTANT:
+        return f"constant {shown(argument.special)}"
+    return text if argument.specialize else f"{text} (not specialized)"
+
+
+def _value(argument: JitArgument) -> str:
+    return "" if argument.value is None else str(argument.value)

@@ -1,17 +1,34 @@
-"""`whet pack` and `whet unpack`: results in one file, to take elsewhere."""
+"""`whet pack`, and `whet store merge` of a bundle: results in one file, to take elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from whet.cli.arguments.missed import RootOption
-from whet.cli.arguments.options import JsonOption, StoreOption, resolved
-from whet.cli.terminal.output import say
+from whet.cli.arguments.missed import RootOption, recorded_files
+from whet.cli.arguments.options import KernelsOption, StoreOption, argument, flag, option, resolved
+from whet.cli.arguments.reading import NothingKnownError, chosen, open_known, toolchain_text
+from whet.cli.commands.store import pick_lines, picks_json
+from whet.cli.terminal.output import (
+    Column,
+    bytes_text,
+    columns,
+    count_text,
+    fields,
+    page,
+    print_json,
+    print_lines,
+    say,
+    table,
+)
 from whet.core.errors import UsageError
+from whet.engine.fallback.inheritance import refresh_models
+from whet.engine.fallback.models import ModelError, models_beside, read_model
+from whet.engine.lockfile.entries import entry_id
+from whet.engine.lockfile.text import read_lock
+from whet.store import MemoryStore
 
 if TYPE_CHECKING:
     from whet.core.config import Config
@@ -21,79 +38,46 @@ if TYPE_CHECKING:
     from whet.store.bundles.writing import FolderBinaries
     from whet.targets.triton.jit.packing import Packing
 
-PACK_EXAMPLES = """\b
-Examples:
-  whet pack results.whet                        everything in the store
-  whet pack results.whet --kernel matmul --best-only
-  whet pack results.whet --binaries compiled/   with compiled kernels
-  whet pack results.whet --lock whet.lock --binaries compiled/
-  whet pack serve.whet --jit --reachable        for whet.serving.preload
-  whet pack missed.whet --missed                to tune on another machine
-  WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
-"""
-UNPACK_EXAMPLES = """\b
-Examples:
-  whet unpack results.whet --list               list the contents
-  whet unpack results.whet                      add it to your store
-  whet unpack results.whet --store all.db --binaries compiled/
-"""
-
 
 def pack(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The bundle to write.", show_default=False)
-    ],
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kernel",
-            metavar="NAME",
-            help="Only this kernel, named as for 'whet best' (repeatable).",
-        ),
-    ] = None,
+    file: Annotated[Path, argument("FILE", "The bundle to write.")],
+    kernel: KernelsOption = None,
     best_only: Annotated[
-        bool,
-        typer.Option(
-            "--best-only", help="Only the chosen configs: enough to use, not to continue tuning."
-        ),
+        bool, flag("--best-only", "Only the chosen configs: enough to use, not to continue tuning.")
     ] = False,
     binaries: Annotated[
-        Path | None,
-        typer.Option(
-            "--binaries", metavar="DIR", help="Also pack compiled kernels from this directory."
-        ),
+        Path | None, option("--binaries", "DIR", "Also pack compiled kernels from this directory.")
     ] = None,
     missed: Annotated[
-        bool,
-        typer.Option("--missed", help="Also pack keys that were recorded and not tuned yet."),
+        bool, flag("--missed", "Also pack keys that were recorded and not tuned yet.")
     ] = False,
     lock: Annotated[
-        Path | None,
-        typer.Option(
-            "--lock", metavar="FILE", help="Only what this lock file chooses, and as it does."
-        ),
+        Path | None, option("--lock", "FILE", "Only what this lock file chooses, and as it does.")
     ] = None,
     jit: Annotated[
-        bool,
-        typer.Option("--jit", help="Also pack the kernels that WHET_JIT=record has met."),
+        bool, flag("--jit", "Also pack the kernels that WHET_JIT=record has met.")
     ] = False,
     reachable: Annotated[
-        bool,
-        typer.Option(
-            "--reachable", help="With --jit, also what other integer arguments would compile."
-        ),
+        bool, flag("--reachable", "With --jit, also what other integer arguments would compile.")
     ] = False,
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", min=0, help="At most N such a kernel.")
-    ] = 8,
+    most: Annotated[int, option("--most", "N", "At most N such a kernel.", min=0)] = 8,
     pointers: Annotated[
-        bool, typer.Option("--pointers", help="With --reachable, also unaligned pointers.")
+        bool, flag("--pointers", "With --reachable, also unaligned pointers.")
     ] = False,
     root: RootOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write results to a single file."""
-    from whet.cli.terminal.output import bytes_text, count_text, print_lines
+    """Write results to a single file.
+
+    Examples:
+      whet pack results.whet                        everything in the store
+      whet pack results.whet --kernel matmul --best-only
+      whet pack results.whet --binaries compiled/   with compiled kernels
+      whet pack results.whet --lock whet.lock --binaries compiled/
+      whet pack serve.whet --jit --reachable        for whet.serving.preload
+      whet pack missed.whet --missed                to tune on another machine
+      WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
+    """
     from whet.store.bundles.bundle import open_bundle
     from whet.store.bundles.writing import FolderBinaries, write_bundle
 
@@ -140,7 +124,6 @@ def _kernels(
     pointers: bool,
     folder: FolderBinaries | None,
 ) -> Packing:
-    from whet.cli.arguments.missed import recorded_files
     from whet.targets.triton.jit.packing import packing
     from whet.targets.triton.jit.records import Records
 
@@ -156,49 +139,20 @@ def _kernels(
     )
 
 
-def unpack(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The bundle to read.", show_default=False)
-    ],
-    binaries: Annotated[
-        Path | None,
-        typer.Option("--binaries", metavar="DIR", help="Where to put compiled kernels."),
-    ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="List the contents and change nothing.")
-    ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Add a bundle's results to the store.
-
-    If the bundle and the store picked different configs, the rules of 'whet store merge' apply.
-    """
-    from whet.cli.terminal.output import count_text, print_json, print_lines
-    from whet.cli.text.store import pick_lines, picks_json
+def unpacked(
+    bundle: Bundle, opened: Store, binaries: Path | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Adds a bundle to a store; what to say of it, to people and to programs."""
     from whet.engine.fallback.models import models_beside
-    from whet.store import open_store
-    from whet.store.bundles.bundle import open_bundle
     from whet.store.bundles.unpacking import unpack_bundle
 
-    where = resolved(store=store).settings.store
-    with open_bundle(file) as bundle:
-        if listing:
-            if json:
-                print_json({"v": 1, "bundle": str(bundle.path), **_as_json(bundle)})
-            else:
-                print_lines(_listing(bundle))
-            return
-        bundle.check()
-        with open_store(where, direct=True) as opened:
-            before = len(opened.missed())
-            done = unpack_bundle(bundle, opened, binaries)
-            models = models_beside(opened)
-            for name in bundle.model_names():
-                models.setdefault(name, bundle.model(name) or "")
-            place = opened.location
-            missed = max(0, len(opened.missed()) - before)
-        left = len(bundle.binary_keys()) if binaries is None else 0
+    before = len(opened.missed())
+    done = unpack_bundle(bundle, opened, binaries)
+    models = models_beside(opened)
+    for name in bundle.model_names():
+        models.setdefault(name, bundle.model(name) or "")
+    missed = max(0, len(opened.missed()) - before)
+    left = len(bundle.binary_keys()) if binaries is None else 0
     counts = {
         "workload": done.merged.workloads,
         "trial": done.merged.trials,
@@ -206,25 +160,26 @@ def unpack(
         "compiled kernel": done.binaries,
         **({"missed key": missed} if missed else {}),
     }
-    if json:
-        picks = picks_json(done.merged.picks)
-        print_json({"v": 1, "store": place, "new": counts, "binaries_left": left, "picks": picks})
-        return
     new = ", ".join(count_text(number, noun) for noun, number in counts.items())
-    print(f"{file}: {new} new")
-    print_lines(pick_lines(done.merged.picks))
+    lines = [f"{bundle.path}: {new} new", *pick_lines(done.merged.picks)]
     if left:
-        print(
-            f"{count_text(left, 'compiled kernel')} not unpacked; use --binaries DIR to unpack them"
-        )
-    print(f"saved in {place}")
+        what = count_text(left, "compiled kernel")
+        lines.append(f"{what} not unpacked; use --binaries DIR to unpack them")
+    picks = picks_json(done.merged.picks)
+    told = {"bundle": str(bundle.path), "new": counts, "binaries_left": left, "picks": picks}
+    return lines, told
+
+
+def print_contents(bundles: Sequence[Bundle], json: bool) -> None:
+    for bundle in bundles:
+        if json:
+            print_json({"v": 1, "bundle": str(bundle.path), **_as_json(bundle)})
+        else:
+            print_lines(_listing(bundle))
 
 
 def _known(store: str | None, *, empty: bool) -> Store:
     """What one's own store knows; with `empty`, there need be none."""
-    from whet.cli.arguments.reading import NothingKnownError, open_known
-    from whet.store import MemoryStore
-
     try:
         return open_known(store, bundle=False)
     except NothingKnownError:
@@ -236,7 +191,6 @@ def _known(store: str | None, *, empty: bool) -> Store:
 def _chosen(store: StoreReader, names: list[str] | None, *, needed: bool) -> dict[str, str] | None:
     """The kernels of the workloads that were asked for, by workload id; None is all of them. Where
     it is not `needed`, a kernel may have none: it was recorded and never tuned."""
-    from whet.cli.arguments.reading import NothingKnownError, chosen
 
     if not names:
         return None
@@ -252,9 +206,6 @@ def _chosen(store: StoreReader, names: list[str] | None, *, needed: bool) -> dic
 
 def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
     """The lock's configs by workload id; those that the store has not are said."""
-    from whet.engine.lockfile.entries import entry_id
-    from whet.engine.lockfile.text import read_lock
-
     lock = read_lock(path)
     found: dict[str, Config] = {}
     packed: set[str] = set()
@@ -275,9 +226,6 @@ def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
 
 def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
-    from whet.engine.fallback.inheritance import refresh_models
-    from whet.engine.fallback.models import ModelError, models_beside, read_model
-
     models = dict(models_beside(store))
     refresh_models(store, kernels, models)
     wanted = {}
@@ -312,16 +260,6 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
 
 
 def _listing(bundle: Bundle) -> list[str]:
-    from whet.cli.arguments.reading import toolchain_text
-    from whet.cli.terminal.output import (
-        Column,
-        bytes_text,
-        columns,
-        count_text,
-        fields,
-        page,
-        table,
-    )
     from whet.store.bundles.format import printable
 
     manifest = bundle.manifest

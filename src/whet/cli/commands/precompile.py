@@ -3,34 +3,71 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.inputs import InputsOption
-from whet.cli.arguments.missed import RootOption
-from whet.cli.arguments.options import JobsOption, JsonOption, QuietOption, StoreOption, resolved
+from whet.cli.arguments.locate import InputsOption, file_of, locate, with_inputs
+from whet.cli.arguments.missed import (
+    MissLocator,
+    RootOption,
+    left_lines,
+    making_again,
+    recorded_files,
+    recorders,
+)
+from whet.cli.arguments.options import (
+    JobsOption,
+    JsonOption,
+    QuietOption,
+    StoreOption,
+    argument,
+    flag,
+    option,
+    read_keys,
+    resolved,
+)
+from whet.cli.arguments.reading import problem_text
+from whet.cli.terminal.output import (
+    Column,
+    bytes_text,
+    columns,
+    first_line,
+    page,
+    print_json,
+    print_lines,
+    say,
+    seconds_text,
+    table,
+    told_by_values,
+    wrap,
+)
 from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.core.status import Status
+from whet.core.workload import Workload
+from whet.engine.target import Target
+from whet.store import open_if_there
+from whet.targets.files import guarded, imported_anew
+from whet.targets.triton.call import out_of_resources
+from whet.targets.triton.offline.kernel import key_text
+from whet.targets.triton.offline.precompile import Made
+from whet.targets.triton.packed.architectures import REGISTER_BYTES
 
 if TYPE_CHECKING:
+    from whet.cli.arguments.missed import LocatedMiss
+    from whet.core.miss import Miss
+    from whet.store import Store
+    from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
     from whet.targets.triton.offline.precompile import Made, Order
     from whet.targets.triton.packed.architectures import Architecture
-
-EXAMPLES = """\b
-Examples:
-  whet precompile kernel.py:mm --arch h100 --keys M=512,N=512
-  whet precompile kernel.py:mm --arch a100,mi300x --keys M=64 --keys M=512
-  whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
-  whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
-  whet precompile lib.py:k --arch h100 --keys M=512 --inputs mine.py:inputs
-  whet precompile --missed --out packed  recorded keys, for the GPUs they met
-  WHET_BINARIES=packed python serve.py   on the machine with the GPU
-"""
 
 WHICH = ("space", "stored", "pick")
 
@@ -38,19 +75,17 @@ WHICH = ("space", "stored", "pick")
 def precompile(
     kernel: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FILE.py:KERNEL",
-            help="A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs or "
-            "--missed.",
-            show_default=False,
+        argument(
+            "FILE.py:KERNEL",
+            "A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs or --missed.",
         ),
     ] = None,
     arch: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--arch",
-            metavar="h100,gfx942",
-            help="GPUs to compile for: a name such as h100 or mi300x, or an architecture such "
+            "h100,gfx942",
+            "GPUs to compile for: a name such as h100 or mi300x, or an architecture such "
             "as sm_90 or gfx942 (repeatable).",
         ),
     ] = None,
@@ -67,26 +102,23 @@ def precompile(
     inputs: InputsOption = None,
     missed: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--missed",
-            help="Compile for the calls recorded by mode 'record': all, or those of "
+            "Compile for the calls recorded by mode 'record': all, or those of "
             "FILE.py:KERNEL. --arch defaults to the GPUs they were recorded on.",
         ),
     ] = False,
     root: RootOption = None,
     configs: Annotated[
         str,
-        typer.Option(
+        option(
             "--configs",
-            metavar="|".join(WHICH),
-            help="Compile all configs, those measured in the store, or the one that would be used.",
+            "|".join(WHICH),
+            "Compile all configs, those measured in the store, or the one that would be used.",
         ),
     ] = "space",
     out: Annotated[
-        str | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Output directory (default: the setting binaries)."
-        ),
+        str | None, option("--out", "DIR", "Output directory (default: the setting binaries).")
     ] = None,
     jobs: JobsOption = None,
     store: StoreOption = None,
@@ -98,12 +130,17 @@ def precompile(
     Shows the resources each config uses on each GPU. With --out, the binaries are written to a
     directory; a process with WHET_BINARIES set to it loads them instead of compiling. Both sides
     need the same version of Triton.
+
+    Examples:
+      whet precompile kernel.py:mm --arch h100 --keys M=512,N=512
+      whet precompile kernel.py:mm --arch a100,mi300x --keys M=64 --keys M=512
+      whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
+      whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
+      whet precompile lib.py:k --arch h100 --keys M=512 --inputs mine.py:inputs
+      whet precompile --missed --out packed  recorded keys, for the GPUs they met
+      WHET_BINARIES=packed python serve.py   on the machine with the GPU
     """
-    from whet.cli.arguments.missed import recorded_files
-    from whet.cli.commands.precompile_missed import architectures_of, ordered_missed
-    from whet.cli.terminal.output import columns, print_json, print_lines
-    from whet.cli.text.precompile import as_json, closing_lines, made_table
-    from whet.targets.triton.packed.portable import FolderCache
+    from whet.targets.triton.packed.binary_cache import FolderCache
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
     if configs not in WHICH:
@@ -149,9 +186,6 @@ def _ordered(
 ) -> tuple[str, list[Order]]:
     """The kernel's name, and what is to be compiled of it. The file is run once for every
     architecture, since its configs may depend on what it finds."""
-    from whet.cli.arguments.locate import file_of
-    from whet.store import open_if_there
-    from whet.targets.files import guarded
     from whet.targets.triton.offline.precompile import orders
     from whet.targets.triton.offline.tuning import check_compiles
 
@@ -169,9 +203,6 @@ def _ordered(
 def _located(
     text: str, architecture: Architecture, keys: Sequence[Mapping[str, Any]], inputs: str | None
 ) -> Kernel:
-    from whet.cli.arguments.inputs import with_inputs
-    from whet.cli.arguments.locate import locate
-    from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import check_inputs, check_key
     from whet.targets.triton.offline.precompile import loading
 
@@ -189,8 +220,6 @@ def _located(
 
 def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
     """Typed keys and files of keys, in the order in which they were given."""
-    from whet.cli.commands.tune_keys import read_keys
-
     keys: list[dict[str, Any]] = []
     for text in typed:
         is_file = "=" not in text or os.path.isfile(text)
@@ -212,9 +241,267 @@ def _compiled(ordered: Sequence[Order], settings: Any, cache: Any, *, quiet: boo
             print(f"{done} of {len(ordered)} compiled", end=end, file=sys.stderr, flush=True)
 
     return compile_all(
-        ordered,
-        jobs=settings.jobs,
-        limit_s=settings.build_limit_s,
-        cache=cache,
-        on_made=on_made,
+        ordered, jobs=settings.jobs, limit_s=settings.build_limit_s, cache=cache, on_made=on_made
     )
+
+
+def architectures_of(arch: Sequence[str]) -> list[Architecture]:
+    """What `--arch` names; empty where it was not given."""
+    from whet.targets.triton.packed.architectures import architectures
+
+    found = architectures(name for given in arch for name in given.split(",") if name.strip())
+    for one in found:
+        if one.doubt:
+            say(f"whet: note: {one.doubt}")
+    return found
+
+
+def ordered_missed(
+    tunable: str | None,
+    inputs: str | None,
+    given: Sequence[Architecture],
+    which: Any,
+    store: str | None,
+    files: RecordedFiles,
+) -> tuple[str, list[Order], list[NotCompiled]]:
+    """The name of what is compiled, the orders, and the keys without any. All kernels are loaded
+    once for each architecture, since their configs may depend on what they find."""
+    from whet.targets.triton.offline.tuning import check_compiles
+
+    check_compiles()
+    found: dict[tuple[str, str], Order] = {}
+    left: dict[str, NotCompiled] = {}
+    with open_if_there(store, direct=True) as opened:
+        misses = opened.missed(tuned=True)
+        if not misses:
+            raise UsageError(
+                f"no recorded calls in {opened.location}; record some: whet run --record SCRIPT.py"
+            )
+        for architecture, several in _by_architecture(misses, given).items():
+            for order, why in _orders(tunable, inputs, architecture, several, which, opened, files):
+                if why is not None:
+                    left.setdefault(why.workload.id, why)
+                elif order is not None:
+                    known = found.setdefault((order.kernel, order.identity), order)
+                    keys = dict.fromkeys(map(_hashable, (*known.keys, *order.keys)))
+                    found[order.kernel, order.identity] = replace(
+                        known, keys=tuple(map(dict, keys))
+                    )
+    kernels = {order.kernel for order in found.values()}
+    return (
+        ", ".join(sorted(kernels)) or "the recorded calls",
+        list(found.values()),
+        [*left.values()],
+    )
+
+
+def _hashable(key: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(key.items())
+
+
+def _by_architecture(
+    misses: Sequence[Miss], given: Sequence[Architecture]
+) -> dict[Architecture, list[Miss]]:
+    from whet.targets.triton.packed.architectures import architecture
+
+    if given:
+        return {one: list(misses) for one in given}
+    found: dict[Architecture, list[Miss]] = {}
+    for miss in misses:
+        found.setdefault(architecture(miss.workload.device.architecture), []).append(miss)
+    return found
+
+
+def _orders(
+    tunable: str | None,
+    inputs: str | None,
+    architecture: Architecture,
+    misses: Sequence[Miss],
+    which: Any,
+    store: Store,
+    files: RecordedFiles,
+) -> list[tuple[Order | None, NotCompiled | None]]:
+    from whet.targets.triton.offline.precompile import loading
+
+    locator = MissLocator(tunable, inputs, "precompile", files, recorders(store))
+    done: list[tuple[Order | None, NotCompiled | None]] = []
+    with imported_anew():
+        with loading(architecture):
+            located = [locator.locate(miss) for miss in locator.named(misses)]
+        for one in located:
+            try:
+                done += [(order, None) for order in _of_call(one, architecture, which, store)]
+            except WhetError as error:
+                done.append((None, NotCompiled(one.miss.workload, str(error))))
+    return done
+
+
+def _of_call(one: LocatedMiss, architecture: Architecture, which: Any, store: Store) -> list[Order]:
+    from whet.targets.triton.offline.precompile import orders
+
+    found = one.found
+    if found is None:
+        raise UsageError(one.why)
+    if isinstance(found, Target):
+        raise UsageError("it is not a Triton kernel; only Triton kernels can be precompiled")
+    with making_again(found, one.miss, without_memory=True) as key:
+        made = guarded(one.path, lambda: orders(found, [architecture], [key], which, store))
+    shown = {name: value for name, value in one.miss.workload.key.items() if "." not in name}
+    return [replace(order, keys=(shown,), kernel=found.name) for order in made]
+
+
+_NUMBER = re.compile(r"\d+")
+UNITS = (
+    "shared: memory per block; regs: 32-bit registers per thread; spilled: bytes per thread; "
+    "occ.: resident warps out of the maximum of a multiprocessor"
+)
+
+
+@dataclass(frozen=True)
+class NotCompiled:
+    """A recorded key that nothing was compiled for, and why."""
+
+    workload: Workload
+    why: str
+
+
+def as_json(
+    kernel: str, made: Sequence[Made], folder: str | None, left: Sequence[NotCompiled] = ()
+) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "kernel": kernel,
+        "out": folder,
+        "builds": [_row_json(one) for one in made],
+        **(
+            {"left": [{"key": problem_text(o.workload), "why": o.why} for o in left]}
+            if left
+            else {}
+        ),
+    }
+
+
+def _row_json(one: Made) -> dict[str, Any]:
+    return {
+        **({"kernel": one.order.kernel} if one.order.kernel else {}),
+        "architecture": one.order.architecture.name,
+        "gpus": list(one.order.architecture.products),
+        "config": dict(one.order.config),
+        "keys": [dict(key) for key in one.order.keys],
+        "why": one.order.why,
+        "status": one.status.value,
+        "error": one.error,
+        "resources": None if one.resources is None else asdict(one.resources),
+        "binary_bytes": one.binary_bytes,
+        "portable_key": one.portable or None,
+        "was_there": one.was_there,
+        "seconds": round(one.seconds, 3),
+    }
+
+
+def made_table(made: Sequence[Made], width: int) -> list[str]:
+    """One line a binary, below what all of them share, and what the columns count."""
+    shown = [one for one in made if one.resources is not None]
+    if not shown:
+        return []
+    alike = len({tuple(one.order.config) for one in shown}) == 1
+    by_gpu = groupby(
+        shown, lambda one: (one.order.kernel, "" if alike else one.order.architecture.name)
+    )
+    lines = [line for _, group in by_gpu for line in [*_table(list(group), width), ""]]
+    return [*lines, *wrap(UNITS, width)]
+
+
+def _table(shown: Sequence[Made], width: int) -> list[str]:
+    keys = [_keys_text(one.order.keys) for one in shown]
+    one_key = len(set(keys)) == 1
+    labels = [one.order.architecture.label for one in shown]
+    by, configs = told_by_values(
+        [one.order.config for one in shown], width - 45 - max(map(len, labels))
+    )
+    kernel = [shown[0].order.kernel] if shown[0].order.kernel else []
+    title = ", ".join([*kernel, *([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
+    layout = [
+        Column("arch"),
+        *([] if one_key else [Column("key", flexible=True)]),
+        Column("config", flexible=True),
+        *(Column(title, align="right") for title in ("shared", "regs", "spilled", "occ.", "built")),
+    ]
+    rows = [
+        (label, *([] if one_key else [key]), config, *_used(one))
+        for one, label, key, config in zip(shown, labels, keys, configs, strict=True)
+    ]
+    above = [*wrap(title, width, indent=2), ""] if title else []
+    return [*above, *table(layout, rows, width)]
+
+
+def _used(one: Made) -> tuple[str, ...]:
+    used = one.resources
+    assert used is not None
+    return (
+        bytes_text(used.shared_bytes),
+        "–" if used.registers is None else str(used.registers),
+        "–" if used.spills is None else bytes_text(REGISTER_BYTES * used.spills),
+        "–" if used.occupancy is None else f"{used.occupancy:.0%}",
+        "there" if one.was_there else seconds_text(one.seconds),
+    )
+
+
+def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
+    more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
+    return f"{key_text(keys[0])}{more}"
+
+
+def closing_lines(
+    made: Sequence[Made], folder: str | None, left: Sequence[NotCompiled] = ()
+) -> list[str]:
+    """Why some were chosen or could not be made, how many came of it, and how to use them."""
+    remarks = dict.fromkeys([*_notes(made), *_refusals(made)])
+    lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
+    refused = left_lines([(one.workload, one.why) for one in left], page())
+    lines += [*(["not compiled:"] if refused else []), *refused]
+    built = [one for one in made if one.resources is not None]
+    lines.append(f"{len(built)} of {len(made)} compiled")
+    packed = {one.portable: one.binary_bytes for one in built if one.portable}
+    if folder is None:
+        lines.append("nothing was written; use --out DIR to keep the binaries")
+    elif packed:
+        size = bytes_text(sum(packed.values()))
+        lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
+    return lines
+
+
+def _notes(made: Sequence[Made]) -> list[str]:
+    notes = []
+    for one in made:
+        where = f"{one.order.architecture.label} [{one.order.config}]"
+        if one.order.why:
+            notes.append(f"{where} is {one.order.why}")
+        if one.resources is not None and one.error:
+            notes.append(f"{where} {one.error}")
+    return notes
+
+
+def _refusals(made: Sequence[Made]) -> list[str]:
+    """Those that were not compiled for reasons which differ in numbers at most are one."""
+    alike: dict[tuple[str, str, str], list[Made]] = {}
+    for one in made:
+        if one.resources is None:
+            refusal: Any = out_of_resources(one.error)
+            verdict = "refused" if one.status is Status.RESOURCES else "failed"
+            what = _NUMBER.sub("", first_line(one.error)) if refusal is None else refusal.name
+            alike.setdefault((one.order.architecture.label, verdict, what), []).append(one)
+    return [_refusal_text(label, verdict, of) for (label, verdict, _), of in alike.items()]
+
+
+def _refusal_text(label: str, verdict: str, made: Sequence[Made]) -> str:
+    one = f"[{made[0].order.config}]"
+    who, first = (one, "") if len(made) == 1 else (f"{len(made)} configs", f", the first {one}")
+    refusals: list[Any] = [out_of_resources(each.error) for each in made]
+    if refusals[0] is None:
+        return f"{label} {who} {verdict}{first}: {first_line(made[0].error)}"
+    what, limit = refusals[0].name, refusals[0].limit
+    shown = bytes_text if what == "shared memory" else str
+    least, most = (shown(pick(each.required for each in refusals)) for pick in (min, max))
+    needs = least if least == most else f"{least} to {most}"
+    return f"{label} {who} rejected{first}: needs {needs} of {what}, limit {shown(limit)}"

@@ -2,85 +2,145 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whet.cli.arguments.options import JsonOption
+from whet.cli.arguments.locate import locate
+from whet.cli.arguments.options import (
+    BUDGETS,
+    JsonOption,
+    StoreOption,
+    argument,
+    flag,
+    option,
+    resolved,
+)
+from whet.cli.terminal.help import refuse_others
+from whet.cli.terminal.output import ns_text, page, print_json, wrap
 from whet.core.errors import UsageError, did_you_mean
+from whet.store import ir_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whet.core.config import Config
+    from whet.targets.schedule.comparing import ComparedSchedule
     from whet.targets.schedule.target import ScheduleStep, ScheduleTarget
 
-PayloadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--payload",
-        metavar="PAYLOAD",
-        help="What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
-    ),
-]
-
-ABOUT = "Look at the schedule of an MLIR program."
-EXAMPLES = """\b
-Examples:
-  whet schedule suggest kernel.py:matmul
-  whet schedule show kernel.py:matmul
-  whet schedule compare kernel.py:tiled :fused
-"""
-SUGGEST_EXAMPLES = """\b
-Examples:
-  whet schedule suggest kernel.py:matmul      what is legal for each operation
-  whet schedule suggest kernel.py:matmul --json
-"""
-SHOW_EXAMPLES = """\b
-Examples:
-  whet schedule show kernel.py:matmul             list the steps
-  whet schedule show kernel.py:matmul --step 5    the IR after step 5
-  whet schedule show kernel.py:matmul --diff 4 5  what step 5 changes
-  whet schedule show kernel.py:matmul --set ti=16 --set order=columns
-  whet schedule show mine.mlir --payload 'matmul(64, 64, 64)'
-"""
+# So many stand beside each other on the page.
+_SHOWN = 3
 
 
-def show(
+def schedule(
+    context: typer.Context,
     what: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py:NAME|SCRIPT.mlir",
-            help="NAME is a whet.schedule(…); a script alone needs --payload.",
+        list[str],
+        argument(
+            "FILE.py:NAME",
+            "NAME is a whet.schedule(…); or SCRIPT.mlir, which needs --payload. Two or more are "
+            "compared; ':NAME' is one of the same file.",
         ),
     ],
-    payload: PayloadOption = None,
+    payload: Annotated[
+        str | None,
+        option(
+            "--payload",
+            "PAYLOAD",
+            "What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
+        ),
+    ] = None,
+    suggest: Annotated[
+        bool,
+        flag(
+            "--suggest",
+            "Say which loops may be tiled, reordered, parallelized and fused.",
+            rich_help_panel="one schedule",
+        ),
+    ] = False,
     step: Annotated[
         int | None,
-        typer.Option("--step", metavar="N", help="Print the IR after step N; 0 is the payload."),
+        option(
+            "--step",
+            "N",
+            "Print the IR after step N; 0 is the payload.",
+            rich_help_panel="one schedule",
+        ),
     ] = None,
     diff: Annotated[
         tuple[int, int] | None,
-        typer.Option("--diff", metavar="N M", help="Print what changes from step N to step M."),
+        option(
+            "--diff",
+            "N M",
+            "Print what changes from step N to step M.",
+            rich_help_panel="one schedule",
+        ),
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--set",
-            metavar="NAME=VALUE",
-            help="A value other than the first config's (repeatable).",
+            "NAME=VALUE",
+            "A value other than the first config's (repeatable).",
+            rich_help_panel="one schedule",
         ),
     ] = None,
+    explore: Annotated[
+        bool,
+        flag(
+            "--explore",
+            "Then show them side by side in the browser.",
+            rich_help_panel="several schedules",
+        ),
+    ] = False,
+    budget: Annotated[
+        str | None, option("--budget", "BUDGET", BUDGETS, rich_help_panel="several schedules")
+    ] = None,
+    store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the IR between the steps of a schedule."""
-    from whet.cli.terminal.output import print_json
+    """Look at the schedule of an MLIR program, or compare several.
+
+    Of one, lists its steps, or prints the IR between them. Several are tuned, the best of each is
+    measured in turns, and what it amounts to is said.
+
+    Examples:
+      whet schedule kernel.py:matmul             list the steps
+      whet schedule kernel.py:matmul --step 5    the IR after step 5
+      whet schedule kernel.py:matmul --diff 4 5  what step 5 changes
+      whet schedule kernel.py:matmul --set ti=16 --set order=columns
+      whet schedule mine.mlir --payload 'matmul(64, 64, 64)'
+      whet schedule kernel.py:matmul --suggest   what is legal for each operation
+      whet schedule kernel.py:tiled :fused       compare two of one file
+      whet schedule kernel.py:mine other.py:mine --budget 30s
+      whet schedule kernel.py:a :b --explore     look at them in the browser
+    """
+    refuse_others(context, "one schedule" if len(what) == 1 else "several schedules")
+    if len(what) > 1:
+        _compare(what, payload, explore, budget, store, json)
+    elif suggest:
+        _suggest(what[0], json)
+    else:
+        _show(what[0], payload, step, diff, values or (), json)
+
+
+def _show(
+    what: str,
+    payload: str | None,
+    step: int | None,
+    diff: tuple[int, int] | None,
+    values: Sequence[str],
+    json: bool,
+) -> None:
     from whet.targets.schedule.target import diff_of, step_at
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
     target = located_schedule(what) if payload is None else scripted(what, payload)
-    config = _config(target, values or ())
+    config = _config(target, values)
     steps = target.steps(config)
     if json:
         print_json({"v": 1, "config": dict(config), "steps": [vars(one) for one in steps]})
@@ -93,16 +153,7 @@ def show(
         _list(config, steps)
 
 
-def suggest(
-    what: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="NAME is a whet.schedule(…).")
-    ],
-    json: JsonOption = False,
-) -> None:
-    """Say which loops of a program may be tiled, reordered, parallelized and fused."""
-    from dataclasses import asdict
-
-    from whet.cli.terminal.output import print_json
+def _suggest(what: str, json: bool) -> None:
     from whet.targets.schedule.analysis import dependences_of
 
     found = dependences_of(located_schedule(what).payload.text)
@@ -126,8 +177,6 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
 
 def scripted(script: str, payload: str, name: str | None = None) -> ScheduleTarget:
     """A script alone, for what `--payload` says."""
-    from pathlib import Path
-
     from whet.targets.schedule import payloads
     from whet.targets.schedule.payload_file import payload_file
     from whet.targets.schedule.payloads import BODIES
@@ -150,7 +199,6 @@ def scripted(script: str, payload: str, name: str | None = None) -> ScheduleTarg
 
 
 def located_schedule(what: str) -> ScheduleTarget:
-    from whet.cli.arguments.locate import locate
     from whet.targets.schedule.target import ScheduleTarget
 
     found = locate(what)
@@ -176,3 +224,88 @@ def _config(target: ScheduleTarget, texts: Sequence[str]) -> Config:
             )
         config = config.replace(**{name: known[name][value]})
     return config
+
+
+def _compare(
+    what: Sequence[str],
+    payload: str | None,
+    explore: bool,
+    budget: str | None,
+    store: str | None,
+    json: bool,
+) -> None:
+    from whet.targets.schedule.comparing import compared
+
+    settings = resolved(budget=budget, store=store).settings
+    if explore:
+        from whet.cli.commands.explore import check_installed
+
+        check_installed()
+        if ir_folder(settings.store) is None:
+            raise UsageError("this store cannot keep programs to look at; use one that is a file")
+    rows = compared([_located(one, payload) for one in _completed(what)], settings)
+    if json:
+        print_json({"v": 1, "schedules": [vars(one) for one in rows]})
+    else:
+        _print(rows, _labels(what, rows))
+    link = _link(rows)
+    if explore:
+        _explore(store, link)
+    elif link and not json:
+        print("\nto see them side by side, add --explore, or open in whet explore:")
+        print(link)
+
+
+def _completed(texts: Sequence[str]) -> list[str]:
+    """`a.py:x :y` is `a.py:x a.py:y`."""
+    made: list[str] = []
+    for text in texts:
+        if text.startswith(":") and not made:
+            raise UsageError(f"'{text}' names no file; give FILE.py:NAME first")
+        file = made[-1].rpartition(":")[0] if text.startswith(":") else ""
+        made.append(file + text)
+    return made
+
+
+def _located(what: str, payload: str | None) -> ScheduleTarget:
+
+    if not what.endswith(".mlir"):
+        return located_schedule(what)
+    if payload is None:
+        raise UsageError(f"{what}: say what it is applied to with --payload")
+    return scripted(what, payload, name=Path(what).stem)
+
+
+def _labels(texts: Sequence[str], rows: Sequence[ComparedSchedule]) -> list[str]:
+    """Their names; what was typed where two have the same name."""
+    counts = Counter(one.name for one in rows)
+    return [
+        one.name if counts[one.name] == 1 else text
+        for one, text in zip(rows, _completed(texts), strict=True)
+    ]
+
+
+def _print(rows: Sequence[ComparedSchedule], labels: Sequence[str]) -> None:
+
+    slowest = max(one.median_ns for one in rows)
+    width = max(map(len, labels))
+    for label, one in zip(labels, rows, strict=True):
+        times = slowest / one.median_ns
+        print(f"{label:<{width}}  {ns_text(one.median_ns):>8}  {times:6.2f}×  {one.config}")
+        for line in wrap(one.insight, page() - width - 2):
+            print(" " * (width + 2) + line)
+
+
+def _link(rows: Sequence[ComparedSchedule]) -> str:
+    """Where the page has them, as far as the store could keep their programs."""
+    kept = [one.workload for one in rows if one.kept]
+    shown = list(dict.fromkeys(kept))[:_SHOWN]
+    if len(shown) < 2:
+        return ""
+    return "#compare?" + "&".join(f"{name}={id}" for name, id in zip("wbc", shown, strict=False))
+
+
+def _explore(store: str | None, link: str) -> None:
+    from whet.cli.commands.explore import library_of, serve_library
+
+    serve_library(library_of(store), link=link)

@@ -2,82 +2,124 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, StoreOption, resolved
-from whet.cli.terminal.help import SEARCHES
+from whet.cli.arguments.locate import kernels_in_store, live_tuners
+from whet.cli.arguments.options import (
+    JsonOption,
+    ModuleOption,
+    ProgramArgument,
+    StoreOption,
+    flag,
+    option,
+    resolved,
+)
+from whet.cli.terminal.output import (
+    Column,
+    bytes_text,
+    columns,
+    page,
+    print_json,
+    print_lines,
+    table,
+    wrap,
+)
+from whet.core.errors import UsageError
+from whet.engine.settings import setting_field
+from whet.store import store_place
 
-EXAMPLES = f"""\b
-Examples:
-  whet settings                        show every value and its source
-  whet settings --kernel matmul        with what the policy file says of it
-  WHET_BUDGET=30s whet settings        set a value for one command
-  echo 'jobs = 4' >> ~/.config/whet/config.toml
-
-\b
-Settings:
-  store          where results are stored: a path or postgresql://…
-  store_wait     how long a call waits for a store's server, once per outage
-  trust          results of a shared store that are used: all or promoted
-  trusted_keys   use only results signed with one of the keys in this file
-  signing_key    sign results with the private key in this file
-  bundle         a file from 'whet pack', used where the store has no result
-  lock           a file from 'whet lock update', for modes cached and require
-  budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
-  seed           random seed; the same seed tries the same configs
-  jobs           number of parallel builds
-  search         search strategy: {SEARCHES}
-  effort         try every config (full), or leave out those that are not
-                 expected to be worth their builds (quick)
-  build_limit    time limit for one build
-  run_limit      time limit for running one config
-  first_call_limit time limit for the first call of a callable, which may
-                 compile (default: run_limit if that is set)
-  memory         host memory limit for one config
-  device_memory  how much GPU memory tuning itself may allocate
-  l2             L2 cache before each timed launch: cold or warm
-  l2_bytes       how much memory to read to flush the L2: 64M; 0 disables
-  cuda_graph     time launches as CUDA graphs, for a slow host
-  samples        take this many samples of every config instead of racing
-  learn          start searches from results for other sizes of the kernel
-  agree_wait     how long to wait for another process tuning the same kernel
-  binaries       a directory from 'whet precompile', used where it matches
-  idle_share     share of call time that idle=True may use for tuning
-  isolate        measure GPU configs in a separate process that may crash
-  keep_ir        keep the intermediate code of every config that is built
-  stall_timeout  warn after this long without progress; 0 disables
-  record_values  mode 'record' keeps contents of integer tensors with up to
-                 this many elements, and ranges of larger ones; 0 keeps none
-  mode           what a call may do: tune, cached, require, off or record
-
-\b
-Flags override environment variables, which override the config file.
-Each setting has a variable: build_limit is WHET_BUILD_LIMIT, and so on.
-WHET_LOG=info logs each decision; WHET_DEBUG=1 shows tracebacks.
-The config file is $WHET_CONFIG, or ~/.config/whet/config.toml.
-The policy file has rules for single kernels, which override all of these:
-$WHET_POLICY, or whet.toml beside the program or in the working directory.
-"""
-
-
-KernelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--kernel",
-        metavar="NAME",
-        help="Show what applies to one kernel: KERNEL, MODULE:KERNEL or FILE.py:KERNEL.",
-    ),
-]
+if TYPE_CHECKING:
+    from whet.engine.policy.rules import Policy
 
 
 def settings(
-    kernel: KernelOption = None, store: StoreOption = None, json: JsonOption = False
+    program: ProgramArgument = None,
+    kernel: Annotated[
+        str | None,
+        option(
+            "--kernel",
+            "NAME",
+            "Show what applies to one kernel: KERNEL, MODULE:KERNEL or FILE.py:KERNEL.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        flag(
+            "--check", "Check the policy file: rules that match no kernel, do not fit, or disagree."
+        ),
+    ] = False,
+    module: ModuleOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Show each setting and where its value comes from."""
-    from whet.cli.terminal.output import Column, columns, print_json, print_lines, table, wrap
+    """Show each setting and where its value comes from, or check the policy file.
+
+    --check compares the rules with the kernels in the store, and with those of FILE.py or a
+    --module. The exit code is 1 if something is wrong.
+
+    Examples:
+      whet settings                        show every value and its source
+      whet settings --kernel matmul        with what the policy file says of it
+      WHET_BUDGET=30s whet settings        set a value for one command
+      echo 'jobs = 4' >> ~/.config/whet/config.toml
+      whet settings --check                against the kernels in the store
+      whet settings --check train.py       and those that train.py imports
+      whet settings --check -m fla.ops     and those of a library
+
+    Settings:
+      store          where results are stored: a path or postgresql://…
+      store_wait     how long a call waits for a store's server, once per outage
+      trust          results of a shared store that are used: all or promoted
+      trusted_keys   use only results signed with one of the keys in this file
+      signing_key    sign results with the private key in this file
+      bundle         a file from 'whet pack', used where the store has no result
+      lock           a file from 'whet lock update', for modes cached and require
+      budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
+      seed           random seed; the same seed tries the same configs
+      jobs           number of parallel builds
+      search         search strategy: {searches}
+      effort         try every config (full), or leave out those that are not
+                     expected to be worth their builds (quick)
+      build_limit    time limit for one build
+      run_limit      time limit for running one config
+      first_call_limit time limit for the first call of a callable, which may
+                     compile (default: run_limit if that is set)
+      memory         host memory limit for one config
+      device_memory  how much GPU memory tuning itself may allocate
+      l2             L2 cache before each timed launch: cold or warm
+      l2_bytes       how much memory to read to flush the L2: 64M; 0 disables
+      cuda_graph     time launches as CUDA graphs, for a slow host
+      samples        take this many samples of every config instead of racing
+      learn          start searches from results for other sizes of the kernel
+      agree_wait     how long to wait for another process tuning the same kernel
+      binaries       a directory from 'whet precompile', used where it matches
+      idle_share     share of call time that idle=True may use for tuning
+      isolate        measure GPU configs in a separate process that may crash
+      keep_ir        keep the intermediate code of every config that is built
+      stall_timeout  warn after this long without progress; 0 disables
+      record_values  mode 'record' keeps contents of integer tensors with up to
+                     this many elements, and ranges of larger ones; 0 keeps none
+      mode           what a call may do: tune, cached, require, off or record
+
+    Flags override environment variables, which override the config file.
+    Each setting has a variable: build_limit is WHET_BUILD_LIMIT, and so on.
+    WHET_LOG=info logs each decision; WHET_DEBUG=1 shows tracebacks.
+    The config file is $WHET_CONFIG, or ~/.config/whet/config.toml.
+    The policy file has rules for single kernels, which override all of these:
+    $WHET_POLICY, or whet.toml beside the program or in the working directory.
+    """
+    if check:
+        if kernel is not None:
+            raise UsageError("use either --check or --kernel")
+        _check(program, module, store, json)
+        return
+    if program is not None or module is not None:
+        raise UsageError("FILE.py and --module are for --check")
 
     found = resolved(store=store)
     rows = [
@@ -147,11 +189,9 @@ class _Ruled:
 
 def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
     """A kernel without its module is looked up in the store."""
-    from whet.cli.arguments.kernels import kernels_in_store
     from whet.engine.policy.checking import modules_of
     from whet.engine.policy.finding import current_policy
     from whet.engine.policy.rules import BUCKETS, SHARED
-    from whet.engine.settings import setting_field
 
     policy = current_policy()
     if policy is None:
@@ -177,7 +217,6 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
 
 
 def _doubt(name: str, module_known: bool, stored: list[str]) -> str:
-    from difflib import get_close_matches
 
     if module_known:
         return ""
@@ -201,9 +240,6 @@ def _of_kernels(setting: str, value: Any) -> tuple[Any, str]:
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
-    from whet.cli.terminal.output import bytes_text
-    from whet.store import store_place
-
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
     on_device, free = settings.device_memory_bytes, "all free memory"
     samples, stall_s = settings.samples, settings.stall_timeout_s
@@ -239,3 +275,84 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "record_values": (settings.record_values, f"{settings.record_values:,}"),
         "mode": (settings.mode, settings.mode),
     }
+
+
+_MOST_KEYS = 12
+
+_ONLY_STORED = (
+    "Known are the kernels in the store alone; name a FILE.py or a --module to know all of its own."
+)
+
+
+def _check(file: str | None, module: str | None, store: str | None, json: bool) -> None:
+    from whet.engine.policy.checking import KnownKernel, problems
+    from whet.engine.policy.finding import current_policy
+
+    tuners = live_tuners(file, module) if file or module else []
+    policy = current_policy()
+    if policy is None:
+        raise UsageError("there is no policy file; write whet.toml, or set WHET_POLICY")
+    kernels = kernels_in_store(store)
+    if tuners:
+        from whet.targets.triton.policy_fitting import kernel_module
+
+        kernels += [KnownKernel(str(t.base_fn.__name__), (kernel_module(t),)) for t in tuners]
+    count = len({one.name for one in kernels})
+    found = [(one.line, one.text) for one in problems(policy, kernels)]
+    found = sorted({*found, *_misfits(policy, tuners)})
+    if json:
+        lines = [{"line": line, "text": text} for line, text in found]
+        print_json({"v": 1, "policy": str(policy.path), "kernels": count, "problems": lines})
+    else:
+        print_lines([f"{policy.path}:{line}: {text}" for line, text in found])
+        print_lines([_summary(policy, count, len(found))])
+        if found and kernels and not tuners:
+            print_lines(wrap(_ONLY_STORED, page()))
+    if found:
+        raise typer.Exit(1)
+
+
+def _misfits(policy: Policy, tuners: list[Any]) -> list[tuple[int, str]]:
+    """A rule that names a kernel and does not fit it, and a setting that fits none of the kernels
+    that a pattern has met."""
+    if not tuners:
+        return []
+    from whet.targets.triton.policy_fitting import kernel_module, misfits
+
+    met: Counter[tuple[int, str]] = Counter()
+    found: dict[tuple[int, str], list[Any]] = {}
+    for tuner in tuners:
+        rulings = policy.rulings(str(tuner.base_fn.__name__), [kernel_module(tuner)])
+        met.update((ruling.rule.number, setting) for setting, ruling in rulings.items())
+        own = {(one.ruling.rule.number, one.setting): one for one in misfits(tuner, rulings)}
+        for place, one in own.items():
+            found.setdefault(place, []).append(one)
+    told = []
+    for place, several in found.items():
+        one, line = several[0], policy.line(several[0].ruling.rule, place[1])
+        if one.ruling.exact:
+            told.append((line, f"{one.setting} does not fit '{one.kernel}': {one.why}"))
+        elif len(several) == met[place]:
+            why = one.why if len({each.why for each in several}) == 1 else _summed_up(several)
+            told.append((line, f"{one.setting} fits no kernel that the rule matches: {why}"))
+    return told
+
+
+def _summed_up(several: list[Any]) -> str:
+    """Reasons that are not the same for all kernels."""
+    keys = list(dict.fromkeys(key for one in several for key in one.keys))
+    if not keys:
+        return f"{several[0].why} ('{several[0].kernel}', for one)"
+    name = several[0].setting.partition(".")[2]
+    more = ", …" if len(keys) > _MOST_KEYS else ""
+    return f"'{name}' is in none of their keys, which have {', '.join(keys[:_MOST_KEYS])}{more}"
+
+
+def _summary(policy: Policy, kernels: int, found: int) -> str:
+    rules = len(policy.rules)
+    said = f"{rules:,} rule{'' if rules == 1 else 's'} in {policy.path}"
+    if not kernels:
+        return f"{said}; the store has no kernels, so name a FILE.py or a --module to match them"
+    known = f"{kernels:,} known kernel{'' if kernels == 1 else 's'}"
+    problems = f"{found:,} problem{'' if found == 1 else 's'}" if found else "no problems"
+    return f"{said}, {known}: {problems}"

@@ -1,84 +1,144 @@
-"""`whet show`: a kernel's passport and one of its workloads at a glance, in the terminal."""
+"""`whet show`: what is known of a kernel or a workload, from several sides."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, StoreOption, TableOption
+from whet.cli.arguments.options import (
+    NAMED,
+    JsonOption,
+    StoreOption,
+    TableOption,
+    argument,
+    flag,
+    option,
+)
+from whet.cli.terminal.help import refuse_others
+from whet.core.errors import UsageError, did_you_mean
 
-if TYPE_CHECKING:
-    from whet.cli.arguments.looking import LookedAt
-
-EXAMPLES = """\b
-Examples:
-  whet show                 the most recent workload
-  whet show matmul          what is known of a kernel, and its last workload
-  whet show fla.ops.gla.chunk:chunk_gla_fwd_kernel_o
-  whet show 3fa29c1b        one workload
-  whet show --table h200-gemm-576
-"""
+VIEWS = ("trials", "space", "history", "cost")
 
 
 def show(
+    context: typer.Context,
+    view: Annotated[
+        str | None, argument("VIEW", "trials, space, history or cost (default: an overview).")
+    ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel: its name, the name it was tuned under, FILE.py:NAME or MODULE:NAME; "
-            "or the start of a workload id (default: the most recent workload).",
-            show_default=False,
+        argument(
+            "KERNEL|ID",
+            f"{NAMED} (default: the most recent workload). For the overview also MODULE:NAME.",
+        ),
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        option(
+            "--status",
+            "STATUS",
+            "Only this status: ok, build_error, … (repeatable).",
+            rich_help_panel="trials",
+        ),
+    ] = None,
+    every: Annotated[
+        bool,
+        flag(
+            "--all",
+            "Include superseded trials, not only the latest of each config.",
+            rich_help_panel="trials",
+        ),
+    ] = False,
+    limit: Annotated[
+        int | None,
+        option(
+            "--limit",
+            "N",
+            "Show at most N measured and N failed trials; 0 shows all (default: 20; all with "
+            "--json).",
+            min=0,
+            rich_help_panel="trials",
+        ),
+    ] = None,
+    x: Annotated[
+        str | None, option("--x", "PARAMETER", "The parameter across.", rich_help_panel="space")
+    ] = None,
+    y: Annotated[
+        str | None, option("--y", "PARAMETER", "The parameter down.", rich_help_panel="space")
+    ] = None,
+    run: Annotated[
+        str | None,
+        option(
+            "--run", "RUN_ID", "A run id, or the start of one.", rich_help_panel="history, cost"
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        option(
+            "--top",
+            "N",
+            "Show at most N configs and N keys; 0 shows all (default: 10; all with --json).",
+            min=0,
+            rich_help_panel="cost",
+        ),
+    ] = None,
+    timeline: Annotated[
+        str | None,
+        option(
+            "--timeline",
+            "FILE",
+            "Write a timeline for ui.perfetto.dev instead of the report.",
+            rich_help_panel="cost",
         ),
     ] = None,
     table: TableOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what is known of a kernel or a workload.
+    """Show a kernel or a workload: an overview, its trials, space, history or cost.
 
-    Of a kernel: its source, where it was met, keys, what Triton compiles it for, the policy that
-    applies, picks and costs. Of a workload: its best, failures, space and search. 'whet explore'
-    shows workloads in the browser.
+    The overview of a kernel has its source, where it was met, keys, what Triton compiles it for,
+    the policy that applies, picks and costs; that of a workload its best, failures, space and
+    search. 'trials' lists configs, fastest first, and failures with their reasons. 'space' is a
+    heat map of two parameters, each cell the fastest config with these values in per cent of the
+    fastest of all. 'history' draws how tuning runs converged, by evaluations and by time. 'cost'
+    shows where tuning time went, and what was saved.
+
+    Examples:
+      whet show                         the most recent workload
+      whet show matmul                  what is known of a kernel
+      whet show trials matmul           its configs and their times
+      whet show trials matmul --status build_error   what did not compile
+      whet show space matmul --x BM --y num_warps
+      whet show space --table h200-gemm-576          a table that comes with whet
+      whet show history matmul          how the runs found their best
+      whet show cost matmul --top 30    with the 30 most expensive configs
+      whet show cost 3fa2 --timeline t.json          for ui.perfetto.dev
+
+    A kernel with the name of a view is shown by FILE.py:NAME, or by its id.
     """
-    from whet.cli.arguments.looking import looked_at
-    from whet.cli.arguments.passports import passports
-    from whet.cli.terminal.output import page, print_json, print_lines
-    from whet.cli.text.passport import passport_lines
-    from whet.core.errors import WhetError
+    if view is not None and view not in VIEWS:
+        if name is not None:
+            raise UsageError(f"whet show has no view '{view}'{did_you_mean(view, VIEWS)}")
+        view, name = None, view
+    refuse_others(context, view or "")
+    if table is not None and view not in (None, "space"):
+        raise UsageError(f"--table is not for whet show {view}, which reads a store")
+    if view == "trials":
+        from whet.cli.commands.trials import trials
 
-    about = passports(name, store) if name is not None and table is None else []
-    found: LookedAt | None = None
-    for text in (name, *(one.kernel for one in about)):
-        try:
-            found = looked_at(text, store, table)
-            break
-        except WhetError:  # a kernel that was only met has no workload, nor has one by its module
-            if not about:
-                raise
-    if json:
-        print_json({"v": 1, **_as_json(found), "kernels": [one.to_json() for one in about]})
-        return
-    for one in about:
-        print_lines([*passport_lines(one, page()), *([""] if found is not None else [])])
-    if found is not None:
-        _draw(found)
+        trials(name, status or (), every, limit, store, json)
+    elif view == "cost":
+        from whet.cli.commands.cost import cost
 
+        cost(name, run, top, timeline, store, json)
+    else:
+        from whet.cli.commands import drawings
 
-def _as_json(found: LookedAt | None) -> dict[str, Any]:
-    from whet.explorer.importance import importance
-
-    if found is None:
-        return {"workload": None, "importance": []}
-    trials = found.subject.read().columns
-    return {"workload": found.subject.summary(), "importance": importance(trials)}
-
-
-def _draw(found: LookedAt) -> None:
-    from whet.cli.terminal.output import print_lines
-    from whet.cli.text.drawings import show_lines
-
-    print_lines([*found.title, ""])
-    for line in show_lines(found.subject, found.subject.summary()):
-        print(line)
-    print_lines(found.further)
+        if view == "space":
+            drawings.space(name, x, y, table, store, json)
+        elif view == "history":
+            drawings.history(name, run, store, json)
+        else:
+            drawings.overview(name, table, store, json)

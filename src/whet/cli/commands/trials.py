@@ -1,13 +1,26 @@
-"""`whet trials`: every config that was tried, the fastest first, failures last."""
+"""`whet show trials`: every config that was tried, the fastest first, failures last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from whet.cli.arguments.options import JsonOption, StoreOption
+from whet.cli.arguments.reading import NothingKnownError, chosen, coverage_of, open_known
+from whet.cli.terminal.output import (
+    Column,
+    columns,
+    count_text,
+    first_line,
+    narrowed,
+    ns_text,
+    page,
+    print_json,
+    print_lines,
+    table,
+    times_text,
+    told_by_values,
+    wrap,
+)
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.status import Status
 
@@ -17,57 +30,18 @@ if TYPE_CHECKING:
     from whet.core.trial import Trial
     from whet.store import WorkloadSummary
 
-EXAMPLES = """\b
-Examples:
-  whet trials matmul                        the 20 fastest and 20 failures
-  whet trials matmul --status build_error   what did not compile, and why
-  whet trials matmul --limit 0              everything
-"""
-
 SHOWN = 20
 
 
 def trials(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|ID",
-            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
-            "workload id.",
-            show_default=False,
-        ),
-    ],
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--status", metavar="STATUS", help="Only this status: ok, build_error, … (repeatable)."
-        ),
-    ] = None,
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Include superseded trials, not only the latest of each config."
-        ),
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help=f"Show at most N measured and N failed trials; 0 shows all (default: {SHOWN}; "
-            "all with --json).",
-        ),
-    ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    name: str | None,
+    status: Sequence[str],
+    every: bool,
+    limit: int | None,
+    store: str | None,
+    json: bool,
 ) -> None:
-    """List trials, fastest first, and failures with their reasons."""
-    from whet.cli.arguments.reading import NothingKnownError, chosen, coverage_of, open_known
-    from whet.cli.terminal.output import print_json, print_lines
-
-    statuses = [_status(text) for text in status or ()]
+    statuses = [_status(text) for text in status]
     try:
         with open_known(store) as opened:
             found = [
@@ -76,7 +50,7 @@ def trials(
                     coverage_of(opened.runs(one.workload.id), one.configs),
                     _sorted(opened.trials(one.workload.id, all=every), statuses),
                 )
-                for one in chosen(opened, name)
+                for one in (chosen(opened, name) if name else chosen(opened, None)[:1])
             ]
     except NothingKnownError:
         if json:
@@ -132,7 +106,6 @@ def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
 def _listing(
     one: WorkloadSummary, coverage: Coverage | None, tried: Sequence[Trial], limit: int
 ) -> list[str]:
-    from whet.cli.terminal.output import columns, count_text, page, wrap
 
     workload, pick = one.workload, None if one.best is None else one.best.config
     configs = count_text(len({trial.config for trial in tried}), "config")
@@ -166,15 +139,6 @@ def _why_slower(pick: Config, tried: Sequence[Trial], coverage: Coverage | None)
 
 
 def _measured_table(measured: Sequence[Trial], pick: Config | None, width: int) -> list[str]:
-    from whet.cli.terminal.output import (
-        Column,
-        narrowed,
-        ns_text,
-        table,
-        times_text,
-        told_by_values,
-        wrap,
-    )
 
     fastest = measured[0].median_ns
     layout = [
@@ -203,7 +167,6 @@ def _measured_table(measured: Sequence[Trial], pick: Config | None, width: int) 
 
 
 def _failed_table(failed: Sequence[Trial], width: int) -> list[str]:
-    from whet.cli.terminal.output import Column, first_line, table, told_by_values, wrap
 
     layout = [Column("status"), Column("config", flexible=True), Column("error", flexible=True)]
     shared, names = told_by_values([trial.config for trial in failed], width // 2)

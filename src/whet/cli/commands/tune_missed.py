@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from whet.cli import INTERRUPTED
-from whet.cli.arguments.tuning import teach
-from whet.cli.commands.tune_missed_one import Offline, Settled, TuningInterrupted
+from whet.cli.arguments.missed import (
+    MissLocator,
+    left_lines,
+    making_again,
+    recorded_files,
+    recorders,
+)
+from whet.cli.arguments.reading import open_known, problem_text
+from whet.cli.commands.tune import run_tuning, teach, tune_keys
+from whet.cli.terminal.output import (
+    Column,
+    columns,
+    count_text,
+    ns_text,
+    page,
+    print_json,
+    print_lines,
+    table,
+)
+from whet.core.errors import UsageError, WhetError
+from whet.core.miss import Miss
+from whet.engine.target import Target
+from whet.store import open_store
+from whet.store.matching import differences
 
 if TYPE_CHECKING:
     from whet.cli.arguments.devices import Devices
     from whet.cli.arguments.missed import LocatedMiss
+    from whet.core.run import Result
     from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.settings import Settings
+    from whet.engine.target import Target
+    from whet.targets.triton.offline.kernel import Kernel
 
 
 def tune_missed(
@@ -32,9 +58,6 @@ def tune_missed(
 ) -> None:
     """With a tunable, what was missed of that kernel, wherever it was defined; else everything,
     each where it says it is defined."""
-    from whet.cli.arguments.missed import MissLocator, recorded_files, recorders
-    from whet.cli.arguments.reading import open_known
-    from whet.cli.terminal.output import print_json, print_lines
 
     with open_known(flags["store"]) as opened:
         misses, place, recorder = opened.missed(), opened.location, recorders(opened)
@@ -65,10 +88,13 @@ def _settled(
 ) -> tuple[list[Settled], bool]:
     """Kernels for a GPU first, on the devices that were asked for: whole ones where there are
     enough of them, else the configs of each. What else was missed is tuned in this process."""
-    from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
-    from whet.cli.commands.tune_spread import jobs_for_each, take_whole_keys
+    from whet.cli.commands.tune_spread import (
+        MissTuner,
+        jobs_for_each,
+        settle_spread,
+        take_whole_keys,
+    )
     from whet.engine.executors.current import using
-    from whet.engine.target import Target
 
     if executor is None:
         return _one_by_one(offline, located)
@@ -104,7 +130,6 @@ def _one_by_one(offline: Offline, located: Sequence[LocatedMiss]) -> tuple[list[
 def _keep(place: str, done: Sequence[Settled]) -> None:
     """A finished run takes its own workload off the list, not the one it has grown from: that one
     makes room for the record under the new name."""
-    from whet.store import open_store
 
     grown = [
         (one.miss, one.result.run.workload)
@@ -129,9 +154,6 @@ def _as_json(done: Sequence[Settled]) -> dict[str, Any]:
 
 
 def _lines(done: Sequence[Settled], place: str) -> list[str]:
-    from whet.cli.arguments.reading import problem_text
-    from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table
-    from whet.cli.text.left import left_lines
 
     if not done:
         return [f"no missed keys in {place}"]
@@ -155,3 +177,84 @@ def _lines(done: Sequence[Settled], place: str) -> list[str]:
         lines += [""] * bool(rows) + [f"{count_text(len(left), 'key')} left"]
         lines += left_lines([(one.miss.workload, one.why) for one in left], page(), "  ")
     return lines
+
+
+# What the same problem may differ in by now; the old miss is settled by the new result.
+_GROWN = {"fingerprint", "toolchain"}
+
+
+_BUCKETS = "; use the policy file it was recorded with, since that decides on buckets"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A missed key and what came of it; without a result, `why` says why and what to do."""
+
+    miss: Miss
+    result: Result | None
+    why: str = ""
+
+
+class TuningInterrupted(Exception):
+    """Ctrl-C: what was tuned so far is told, and nothing more is begun."""
+
+
+@dataclass(frozen=True)
+class Offline:
+    """How everything is tuned that this command line asks for."""
+
+    flags: Mapping[str, str | None]
+    settings: Settings
+    quiet: bool
+
+    def settle(self, one: LocatedMiss) -> Settled:
+
+        found, miss = one.found, one.miss
+        if found is None:
+            return Settled(miss, None, one.why)
+        try:
+            if isinstance(found, Target):
+                result = self._target(found, miss)
+            else:
+                result = self._kernel(found, one.path, miss)
+        except WhetError as error:
+            return Settled(miss, None, str(error))
+        differs = set(differences(miss.workload, result.run.workload)) - _GROWN
+        if differs:
+            what = f"{result.run.workload} instead; differs: {', '.join(sorted(differs))}"
+            if isinstance(found, Target) or found.tuner.whet_inputs is not None:
+                return Settled(miss, None, f"its inputs= produce {what}")
+            return Settled(miss, None, f"the recorded call is {what}{_BUCKETS}")
+        if result.source == "waited":
+            return Settled(miss, None, result.notes[-1])
+        return Settled(miss, result)
+
+    def _target(self, target: Target, miss: Miss) -> Result:
+
+        differs = set(differences(miss.workload, target.workload())) - _GROWN
+        if differs:
+            raise UsageError(
+                f"{miss.where} is now {target.workload()}; tune it with the arguments it was "
+                f"called with (differs: {', '.join(sorted(differs))})"
+            )
+        result, interrupted = run_tuning(target, self.settings, quiet=self.quiet)
+        if interrupted or result is None:
+            raise TuningInterrupted
+        return result
+
+    def _kernel(self, kernel: Kernel, path: Path, miss: Miss) -> Result:
+        """By the kernel's own `inputs`, else by what was recorded of the call."""
+        from whet.targets.triton.offline.tuning import check_device, check_ready
+
+        with making_again(kernel, miss) as key:
+            check_ready(kernel)
+            check_device(miss.workload.device)
+            store = self.settings.store
+            done, interrupted = tune_keys(
+                kernel, [dict(key)], self.flags, store=store, path=path, quiet=self.quiet
+            )
+        if interrupted:
+            raise TuningInterrupted
+        if done[0].result is None:
+            raise WhetError(done[0].why)
+        return done[0].result

@@ -10,9 +10,17 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from whet.cli.commands.tune_keys import Key, KeyOutcome
+from whet.cli.arguments.locate import file_of, locate, with_inputs
+from whet.cli.arguments.missed import MissLocator
+from whet.cli.arguments.options import Key, resolved
+from whet.cli.arguments.reading import problem_text
+from whet.cli.commands.tune import KeyOutcome, tune_keys
+from whet.cli.commands.tune_missed import Offline, Settled
+from whet.cli.terminal import progress
 from whet.cli.terminal.output import say
 from whet.core.event import Event, Noted
+from whet.core.miss import Miss
+from whet.targets.files import RecordedFiles
 from whet.workers import available_cores
 
 if TYPE_CHECKING:
@@ -44,8 +52,6 @@ class _KeysThere:
     milestone: Milestone = staticmethod(lambda name: None)
 
     def __init__(self, made_of: KeyTuner) -> None:
-        from whet.cli.arguments.inputs import with_inputs
-        from whet.cli.arguments.locate import file_of, locate
 
         self._made_of = made_of
         with standing_in(made_of.folder), redirect_stdout(sys.stderr):
@@ -61,7 +67,6 @@ class _KeysThere:
         refuse_other(source, source_of(self._kernel.tuner))
 
     def tune(self, key: Key) -> KeyOutcome:
-        from whet.cli.commands.tune_keys import tune_keys
 
         one = self._made_of
         with standing_in(one.folder), telling(self.milestone):
@@ -92,7 +97,6 @@ def standing_in(folder: str) -> Iterator[None]:
 def telling(milestone: Milestone) -> Iterator[None]:
     """Whoever waits for the tunings meanwhile is told every second that they go on, but not while
     they themselves say that they get nowhere."""
-    from whet.cli.terminal import progress
     from whet.engine.executors.workloads import GOES_ON
     from whet.engine.recovery.watchdog import NO_PROGRESS
 
@@ -188,3 +192,64 @@ class _NumberedThere:
     def tune(self, item: tuple[int, Key]) -> KeyOutcome:
         self._inner.milestone = self.milestone
         return self._inner.tune(item[1])
+
+
+@dataclass(frozen=True)
+class MissTuner:
+    """Makes, in the process of a device, what tunes recorded calls there. Paths are those of
+    `folder`, in which the command was given."""
+
+    tunable: str | None
+    inputs: str | None
+    flags: Mapping[str, str | None]
+    roots: tuple[str, ...] = ()
+    folder: str = field(default_factory=os.getcwd)
+
+    def __call__(self) -> _MissesThere:
+        return _MissesThere(self)
+
+
+class _MissesThere:
+    milestone: Milestone = staticmethod(lambda name: None)
+
+    def __init__(self, made_of: MissTuner) -> None:
+
+        self._folder = made_of.folder
+        with standing_in(self._folder):
+            settings = resolved(**made_of.flags).settings
+            files = RecordedFiles(made_of.roots)  # the command itself has said what it runs
+        self._offline = Offline(made_of.flags, settings, quiet=True)
+        self._locator = MissLocator(
+            made_of.tunable, made_of.inputs, "tune", files, lambda miss: "the store"
+        )
+
+    def tune(self, miss: Miss) -> Settled:
+        with standing_in(self._folder), telling(self.milestone):
+            return self._offline.settle(self._locator.locate(miss))
+
+
+def settle_spread(
+    executor: DeviceExecutor, tuner: MissTuner, misses: Sequence[Miss], *, quiet: bool
+) -> tuple[list[Settled], bool]:
+    """What came of them, in the order in which they ended, and whether Ctrl-C ended it."""
+    from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
+
+    done: list[Settled] = []
+
+    def heard(one: Spread[Miss]) -> None:
+        settled: Settled = one.answer or Settled(one.item, None, one.why)
+        done.append(settled)
+        if not quiet:
+            what = settled.why if settled.result is None else f"[{settled.result.config}]"
+            problem = problem_text(one.item.workload)
+            text = f"{len(done)}/{len(misses)} {problem} on device {one.seat}: {what}"
+            say(f"whet: {text}")
+
+    items = longest_first(misses, lambda miss: size_of(miss.workload.key))
+    try:
+        spread_workloads(
+            executor.seats(), tuner, items, on_done=heard, on_lost=say_lost, silent_s=SILENT_S
+        )
+    except KeyboardInterrupt:
+        return done, True
+    return done, False

@@ -6,12 +6,10 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.devices import DevicesOption
-from whet.cli.arguments.environment import pass_on
+from whet.cli.arguments.locate import file_of, name_in
 from whet.cli.arguments.options import (
     EffortOption,
     JobsOption,
@@ -20,38 +18,43 @@ from whet.cli.arguments.options import (
     L2Option,
     QuietOption,
     StoreOption,
+    argument,
+    flag,
+    option,
+    pass_on,
 )
-from whet.cli.terminal.output import say
+from whet.cli.terminal.output import (
+    Column,
+    count_text,
+    page,
+    print_json,
+    print_lines,
+    say,
+    seconds_text,
+    table,
+    wrap,
+)
 from whet.core.errors import UsageError, did_you_mean, no_triton
 from whet.core.mode import checked_effort
+from whet.targets.files import load_module
 
-EXAMPLES = """\b
-Examples:
-  whet warmup train.py:step               tune all kernels of step()
-  whet warmup train.py:step --budget 60s  stop after a minute
-  whet warmup serve.py:request --json     print what was tuned as JSON
-"""
+if TYPE_CHECKING:
+    from whet.targets.triton.warming.warmup import WarmedKernel, Warmup
 
 
 def warmup(
     step: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py:STEP",
-            help="A function without arguments. It is called several times.",
-            show_default=False,
-        ),
+        str, argument("FILE.py:STEP", "A function without arguments. It is called several times.")
     ],
     budget: Annotated[
-        str | None,
-        typer.Option("--budget", metavar="TIME", help="When to stop, such as 60s or 5m."),
+        str | None, option("--budget", "TIME", "When to stop, such as 60s or 5m.")
     ] = None,
     effort: EffortOption = None,
     keep: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--no-restore",
-            help="Leave parameters, optimizers and random generators as the calls left them.",
+            "Leave parameters, optimizers and random generators as the calls left them.",
         ),
     ] = False,
     store: StoreOption = None,
@@ -67,9 +70,12 @@ def warmup(
     STEP is called once to find its kernels, whose configs are then built side by side, and again
     until each kernel is tuned on its own arguments. After each call, parameters, gradients,
     optimizers and random generators are put back.
+
+    Examples:
+      whet warmup train.py:step               tune all kernels of step()
+      whet warmup train.py:step --budget 60s  stop after a minute
+      whet warmup serve.py:request --json     print what was tuned as JSON
     """
-    from whet.cli.terminal.output import print_json, print_lines
-    from whet.cli.text.warmup import as_data, report
 
     pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes)
     with redirect_stdout(sys.stderr):  # what the file prints is no result of ours
@@ -79,12 +85,7 @@ def warmup(
         progress = (lambda _: None) if quiet else _progress
         chosen = None if effort is None else checked_effort(effort)
         done = warm_up(
-            call,
-            budget=budget,
-            effort=chosen,
-            restore=not keep,
-            progress=progress,
-            devices=devices,
+            call, budget=budget, effort=chosen, restore=not keep, progress=progress, devices=devices
         )
     if as_json:
         print_json(as_data(done))
@@ -98,8 +99,6 @@ def _progress(text: str) -> None:
 
 
 def _step(text: str) -> Callable[[], Any]:
-    from whet.cli.arguments.locate import file_of, name_in
-    from whet.targets.files import load_module
 
     path, name = file_of(text), name_in(text)
     if name is None:
@@ -133,3 +132,58 @@ def _needed(function: Any) -> list[str]:
         return []
     plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in plain]
+
+
+_LAYOUT = (
+    Column("kernel", flexible=True),
+    Column("configs", align="right"),
+    Column("faster", align="right"),
+    Column("config", flexible=True),
+)
+
+
+def report(done: Warmup) -> list[str]:
+    """A line for each key of each kernel, and what was left."""
+    lines = table(_LAYOUT, [_row(one) for one in done.kernels], page()) if done.kernels else []
+    for one in done.kernels:
+        if one.note:
+            lines += wrap(f"not tuned: {one.kernel} ({one.key}): {one.note}", page(), indent=2)
+    for note in done.notes:
+        lines += wrap(note, page(), indent=2)
+    return [*lines, *wrap(_summary(done), page(), indent=2)]
+
+
+def _row(one: WarmedKernel) -> tuple[str, ...]:
+    faster = "–" if one.speedup is None else f"{one.speedup:.2f}×"
+    return one.kernel, str(one.configs), faster, "–" if one.config is None else str(one.config)
+
+
+def _summary(done: Warmup) -> str:
+    if not done.kernels:
+        return "nothing to tune: the store has a result for every kernel that was launched"
+    tuned = sum(one.config is not None for one in done.kernels)
+    kernels = count_text(len(done.kernels), "kernel")
+    spent, calls = seconds_text(done.seconds), count_text(done.calls, "call")
+    return f"{tuned} of {kernels} tuned in {spent}, {calls} of the step"
+
+
+def as_data(done: Warmup) -> dict[str, Any]:
+    return {
+        "kernels": [
+            {
+                "kernel": one.kernel,
+                "key": one.key,
+                "config": None if one.config is None else dict(one.config),
+                "source": one.source,
+                "configs": one.configs,
+                "speedup": one.speedup,
+                "seconds": one.seconds,
+                "note": one.note,
+            }
+            for one in done.kernels
+        ],
+        "calls": done.calls,
+        "seconds": done.seconds,
+        "complete": done.complete,
+        "notes": list(done.notes),
+    }

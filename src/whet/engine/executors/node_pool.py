@@ -134,7 +134,7 @@ class NodePool:
                 if now - self._used_at <= one.view.patience_s:
                     continue
                 one.cancelled = True
-                text = "no machine is left to build on; see whet cluster"
+                text = "no machine is left to build on; see whet store stats --ray ADDRESS"
                 outcome = TaskOutcome(
                     one.ticket, Kind.NOT_STARTED, error=text, started=now, ended=now
                 )

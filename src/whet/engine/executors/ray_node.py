@@ -174,7 +174,7 @@ class BuildHost:
 
 
 class ClusterBoard:
-    """Who does what, for whoever asks: written by the tuning, read by `whet cluster`."""
+    """Who does what, for whoever asks: written by the tuning, read by `whet store stats --ray`."""
 
     def __init__(self) -> None:
         self._text = "{}"

@@ -1,4 +1,4 @@
-// Tuning time against what it finds, as in 'whet pareto'.
+// Tuning time against what it finds, as in 'whet lab pareto'.
 
 import { SERIES } from "./colors.js"
 import { button, el, facts, figure, fill, labelled, note, swatch } from "./dom.js"

@@ -78,11 +78,11 @@ def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return ServerAwayError(address.location, reason)
     if state.startswith(_PASSING):
-        text = f"store {address.location} failed ({reason}); run 'whet store check'"
+        text = f"store {address.location} failed ({reason}); run 'whet store stats --check'"
         return NotNowError(text, lasting)
     if isinstance(error, psycopg.DataError):
         return StoreError(f"store {address.location} cannot hold this ({reason}); use valid text")
-    return StoreError(f"store {address.location} failed ({reason}); run 'whet store check'")
+    return StoreError(f"store {address.location} failed ({reason}); run 'whet store stats --check'")
 
 
 def without_secrets(text: str, address: PostgresAddress) -> str:

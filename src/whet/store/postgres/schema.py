@@ -200,7 +200,7 @@ def check_usable(state: SchemaState, location: str, *, write: bool) -> None:
     if write and state.version < SCHEMA_VERSION:
         raise StoreError(
             f"store {location} has schema version {state.version}, and this whet writes version "
-            f"{SCHEMA_VERSION}; run 'whet store migrate --store {location}'"
+            f"{SCHEMA_VERSION}; run 'whet store init --upgrade --store {location}'"
         )
 
 
@@ -209,7 +209,7 @@ def check_trust(state: SchemaState, location: str) -> None:
     if state.version < 2:
         raise StoreError(
             f"store {location} has schema version {state.version}, which knows no promotions and "
-            f"signatures; run 'whet store migrate --store {location}'"
+            f"signatures; run 'whet store init --upgrade --store {location}'"
         )
 
 

@@ -75,14 +75,14 @@ class SigningKey:
         except OSError as error:
             raise UsageError(
                 f"cannot read the signing key {path}: {error.strerror}; create one with "
-                f"'whet store keygen {path}'"
+                f"'whet store key --new {path}'"
             ) from None
         except (ValueError, TypeError):
             private = None
         if not isinstance(private, crypto.Ed25519PrivateKey):
             raise UsageError(
                 f"{path} is not an Ed25519 private key in PEM without a password; create one "
-                f"with 'whet store keygen {path}'"
+                f"with 'whet store key --new {path}'"
             )
         return cls(private)
 
@@ -131,7 +131,7 @@ class TrustedKeys:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"cannot read the trusted keys in {path} ({error}); use a file with the lines "
-                "that 'whet store keygen' prints"
+                "that 'whet store key --new' prints"
             ) from None
         keys: dict[str, tuple[bytes, str]] = {}
         revoked: dict[str, str] = {}
@@ -146,7 +146,7 @@ class TrustedKeys:
             if public is None or key_id(public) != words[0]:
                 raise UsageError(
                     f"line {number} of {path} is not a key; use the lines that "
-                    "'whet store keygen' prints, and 'revoked ID REASON'"
+                    "'whet store key --new' prints, and 'revoked ID REASON'"
                 )
             keys[words[0]] = public, words[2] if len(words) > 2 else ""
         return cls(keys, revoked)

@@ -146,7 +146,7 @@ def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
     if any(one.name.startswith("gpu.") for one in operations(mlir, payload)):
         raise ConfigFailure(
             Status.BUILD_ERROR,
-            "the schedule maps loops to a GPU, which can be shown (whet schedule show) but not run",
+            "the schedule maps loops to a GPU, which can be shown (whet schedule) but not run",
         )
     try:
         expand_exponentials(mlir, payload)

@@ -325,7 +325,7 @@ def test_a_batch_of_one_is_named_with_its_argument_and_the_line_that_adds_it(pla
     assert [line.strip() for line in called["error"].splitlines()][:3] == [
         "UnforeseenCompileError: kernel kernels:scale is compiled while serving:",
         "argument n: i32, not divisible by 16 (8) → == 1",
-        "to add it: whet jit add kernels:scale n=1",
+        "to add it: whet jit kernels:scale --add n=1",
     ]
     assert "\n  called at " in called["error"]
 
@@ -414,7 +414,7 @@ def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
 def test_one_kernel_is_packed_by_name(place: Place) -> None:
     said = place.whet("pack", "one.whet", "--jit", "--kernel", "scale")
     assert said.startswith("one.whet: 1 compiled kernel, 1 specialization (")
-    listed = json.loads(place.whet("jit", "ls", "--bundle", "one.whet", "--json"))
+    listed = json.loads(place.whet("jit", "--bundle", "one.whet", "--json"))
     assert [one["kernel"] for one in listed["specializations"]] == ["kernels:scale"]
 
 

@@ -182,5 +182,5 @@ def _message(one: Specialization) -> str:
     typed = [shlex.quote(d.line) for d in why if d.line]
     if typed:
         like = f" --like {known_as.id}" if len({other.id for other in known}) > 1 else ""
-        lines.append(f"to add it: whet jit add {shlex.quote(one.kernel)} {' '.join(typed)}{like}")
+        lines.append(f"to add it: whet jit {shlex.quote(one.kernel)} --add {' '.join(typed)}{like}")
     return "\n  ".join(lines)

@@ -1,15 +1,97 @@
-"""What simulated tunings found, as tables that fit any terminal without hiding what differs."""
+"""`whet lab replay`: how soon a strategy finds what is known to be the best."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from whet.cli.arguments.tables import case_labels
-from whet.cli.terminal.output import Column, column_blocks, count_text, natural_width, table, wrap
-from whet.replay.lab import Replayed, chance, draws_for, fastest, share_of_repeats
+from whet.cli.commands.lab import case_labels, counts_named, make_cases, processes, searches_named
+from whet.cli.terminal.countdown import Countdown
+from whet.cli.terminal.output import (
+    Column,
+    column_blocks,
+    columns,
+    count_text,
+    natural_width,
+    print_json,
+    print_lines,
+    table,
+    wrap,
+)
+from whet.core.errors import UsageError
+from whet.replay.lab import (
+    Experiment,
+    Replayed,
+    chance,
+    draws_for,
+    fastest,
+    replay,
+    share_of_repeats,
+)
 
 Cells = tuple[str, ...]
+
+LOOKS = "10,25,50,100"
+
+
+def replay_tables(
+    tables: Sequence[str],
+    search: str,
+    evals: str | None,
+    top: str | None,
+    repeats: int,
+    seed: int,
+    transfer: Sequence[str] | None,
+    workloads: int | None,
+    jobs: int | None,
+    json: bool,
+) -> None:
+    share = None if top is None else _share(top)
+    if evals is None:
+        evals = LOOKS if share is None else f"10,30,{draws_for(share)}"
+    searches, looks = searches_named(search), counts_named(evals, "--evals")
+    cases = make_cases(tables, transfer, workloads)
+    experiment = Experiment(tuple(cases), searches, looks[-1], repeats, seed)
+    found = replay(experiment, processes(jobs), Countdown("tunings"))
+    if json:
+        print_json({"v": 1, "tables": [_as_json(one, looks, share) for one in found]})
+    elif share is not None:
+        print_lines(chance_lines(found, share, looks, repeats, columns()))
+    else:
+        print_lines(found_lines(found, looks, repeats, columns()))
+
+
+def _share(text: str) -> float:
+    """`"5%"` is 0.05."""
+    try:
+        share = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.0001 <= share < 1:
+        raise UsageError(f"--top '{text}' is not valid; use a percentage, such as 5%")
+    return share
+
+
+def _as_json(one: Replayed, looks: Sequence[int], share: float | None) -> dict[str, Any]:
+    optimum = one.case.workload.optimum
+    by_looks = {str(look): one.fractions(look) for look in looks}
+    data = {
+        "table": one.case.name,
+        "workload": dict(one.case.workload.key),
+        "search": one.search,
+        "transfer": len(one.case.sources),
+        "optimum": None if optimum is None else optimum.ns,
+        "found": {look: round(sum(got) / len(got), 6) for look, got in by_looks.items()},
+        "worst": {look: round(min(got), 6) for look, got in by_looks.items()},
+        "search_ms_per_eval": round(one.search_ms_per_eval, 4),
+    }
+    if share is not None:
+        wanted = fastest(one.case, share)
+        data["tried_top"] = {
+            str(look): round(share_of_repeats(one, wanted, look), 6) for look in looks
+        }
+    return data
 
 
 def found_lines(

@@ -1,20 +1,120 @@
-"""A study of frontiers as text, as JSON and as a figure."""
+"""`whet lab pareto`: what tuning time buys, and which changes of a tuner buy more."""
 
 from __future__ import annotations
 
 import ast
 import html
 import operator
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from whet.cli.terminal.output import Column, natural_width, tables, wrap
+from whet.cli.commands.lab import processes, read_tables, searches_named
+from whet.cli.terminal.countdown import Countdown
+from whet.cli.terminal.output import (
+    Column,
+    natural_width,
+    page,
+    print_json,
+    print_lines,
+    tables,
+    wrap,
+)
 from whet.core.errors import UsageError
-from whet.replay.figure import Figure, Series
-from whet.replay.frontier import RACED_DRAWS, Study
-from whet.replay.pareto import UNKNOWN_OVERHEAD_S, Cloud
+from whet.replay import Table, TableWorkload
+from whet.replay.figure import Figure, Series, png_possible, write_figure
+from whet.replay.frontier import RACED_DRAWS, Study, study
+from whet.replay.pareto import UNKNOWN_OVERHEAD_S, Cloud, Draws
+
+# The input of the paper's own frontier.
+PAPERS_INPUT = {"M": 4096, "N": 256, "K": 4096}
+
+
+def simulate(
+    table: str,
+    workload: str | None,
+    all_workloads: bool,
+    search: str,
+    plan: Draws,
+    flops: str | None,
+    jobs: int | None,
+    out: str | None,
+    json: bool,
+) -> None:
+    searches = () if search == "none" else searches_named(search)
+    read = read_tables([table])[table]
+    chosen = _chosen(read, table, workload, all_workloads)
+    tflops = None if len(chosen) > 1 else _best_tflops(read, chosen[0], flops)
+    found = study(read, chosen, plan, searches, processes(jobs), _part)
+    about = _about(read, chosen, plan.draws, plan.runs)
+    if json:
+        print_json(study_json(found, about, tflops))
+    else:
+        print_lines(study_lines(found, about, tflops, page()))
+    if out:
+        _write(out, found, about, tflops)
+
+
+def _part(name: str, number: int, parts: int) -> Countdown:
+
+    noun = "draws" if name == "racing" else "tunings"
+    return Countdown(noun, part=f"part {number} of {parts}, {name}")
+
+
+def _chosen(table: Table, name: str, wanted: str | None, every: bool) -> list[TableWorkload]:
+    works = [one for one in table.workloads if one.optimum is not None]
+    if not works:
+        raise UsageError(f"no config works on any workload of {name}")
+    if every:
+        if wanted is not None:
+            raise UsageError("use either --workload or --all-workloads, not both")
+        return works
+    if wanted is None:
+        at = next((one for one in works if _matches(one, PAPERS_INPUT)), works[0])
+        return [at]
+    pairs = dict(part.partition("=")[::2] for part in wanted.split(","))
+    found = [one for one in works if _matches(one, pairs)]
+    if len(found) == 1:
+        return found
+    keys = [table.key_text(one, ",") for one in found or works]
+    shown = "; ".join(keys[:4]) + ("; …" if len(keys) > 4 else "")
+    said = f"matches {len(found)} workloads" if found else f"is not in {name}"
+    raise UsageError(f"--workload '{wanted}' {said}; valid: {shown}")
+
+
+def _matches(workload: TableWorkload, wanted: dict[str, Any]) -> bool:
+    key = {name: str(value) for name, value in workload.key.items()}
+    return all(key.get(name.strip()) == str(value).strip() for name, value in wanted.items())
+
+
+def _best_tflops(table: Table, workload: TableWorkload, flops: str | None) -> float | None:
+    """The optimum's; None where nobody says how many operations there are."""
+    gemm = any(word in table.kernel.lower() for word in ("matmul", "gemm"))
+    if flops is None and gemm and {"M", "N", "K"} <= set(workload.key):
+        flops = "2*M*N*K"
+    if flops is None:
+        return None
+    assert workload.optimum is not None
+    return evaluate(flops, workload.key) / workload.optimum.ns / 1e3
+
+
+def _about(table: Table, chosen: Sequence[TableWorkload], draws: int, runs: int) -> str:
+    what = table.key_text(chosen[0]) if len(chosen) == 1 else f"{len(chosen)} workloads"
+    return f"{table.kernel} {what}, {table.device.name}: {draws} draws of {runs} runs".strip()
+
+
+def _write(name: str, found: Any, about: str, tflops: float | None) -> None:
+    figure = study_figure(found, about, tflops)
+    for ending in (".svg", ".html", ".png"):
+        name = name.removesuffix(ending)
+    written = []
+    for ending in ("svg", "html", "png") if png_possible() else ("svg", "html"):
+        written.append(f"{name}.{ending}")
+        write_figure(figure, written[-1], study_tables(found, tflops))
+    print(f"whet: wrote {', '.join(written)}", file=sys.stderr)
+
 
 SHOWN = 20
 _REACHED = (0.5, 0.8, 0.9, 0.95, 0.98)

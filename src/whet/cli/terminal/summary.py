@@ -1,4 +1,4 @@
-"""A finished tuning, told in a few lines of at most a page's width."""
+"""What the phases of a tuning are called in every report."""
 
 from __future__ import annotations
 
@@ -23,12 +23,32 @@ from whet.cli.terminal.output import (
     times_text,
     wrap,
 )
-from whet.cli.text.phases import WALL_NAMES
 from whet.core.config import Config
 from whet.core.run import Result
 from whet.core.trial import WALL_PHASES, Trial
 from whet.store import printable as without_password
 from whet.store import unsent
+
+WALL_NAMES = {
+    "measure": "measuring",
+    "load": "loading",
+    "first_call": "first calls",
+    "check": "checking",
+    "search": "searching",
+    "waiting": "waiting for builds",
+    "queue": "waiting for others",
+    "idle": "overhead",
+}
+WORK_NAMES = {
+    "build": "building",
+    "load": "loading",
+    "first_call": "first calls",
+    "check": "checking",
+    "warmup": "warming up",
+    "measure": "measuring",
+    "search": "searching",
+}
+
 
 _EQUALS_SHOWN = 3
 _WORTH_A_BAR_S = 0.05
@@ -60,9 +80,7 @@ def _heading(result: Result, width: int) -> list[str]:
 
 
 def _parts(result: Result) -> dict[str, str | Sequence[str]]:
-    parts: dict[str, str | Sequence[str]] = {
-        "best": [str(result.config), timing_text(result.best)],
-    }
+    parts: dict[str, str | Sequence[str]] = {"best": [str(result.config), timing_text(result.best)]}
     if result.first is not None:
         parts["first"] = [str(result.first.config), first_text(result)]
     if result.equals:
@@ -208,6 +226,6 @@ def whereabouts(
             lines.append(f"         {waiting} entries are still on this host: the server was away;")
             lines.append("         the next run that uses this store sends them")
         whet = program()
-        commands = [f"{whet} best {name}{again}", f"{whet} trials {name}{again}", *more]
+        commands = [f"{whet} best {name}{again}", f"{whet} show trials {name}{again}", *more]
     starts = ["next", *[""] * len(commands)]
     return lines + [f"{start:<9}{text}" for start, text in zip(starts, commands, strict=False)]

@@ -1,4 +1,4 @@
-"""`whet diff`: what two stores would choose, and where that is not the same."""
+"""`whet store diff`: what two stores would choose, and where that is not the same."""
 
 from __future__ import annotations
 
@@ -8,47 +8,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption
+from whet.cli.arguments.options import JsonOption, argument, flag
+from whet.cli.arguments.reading import (
+    check_there,
+    device_text,
+    known_names,
+    named,
+    problem_text,
+    toolchain_text,
+)
+from whet.cli.terminal.output import (
+    Column,
+    columns,
+    count_text,
+    ns_text,
+    print_json,
+    print_lines,
+    table,
+    times_text,
+    wrap,
+)
 from whet.core.errors import UsageError, did_you_mean
+from whet.store import open_store
 
 if TYPE_CHECKING:
     from whet.core.workload import Workload
     from whet.engine.review.difference import Difference
     from whet.store import StoreReader, WorkloadSummary
 
-EXAMPLES = """\b
-Examples:
-  whet diff before.db after.db             every workload in either store
-  whet diff before.db after.db matmul      only one kernel
-  whet diff a.db b.db --exit-code          exit with 1 if any pick differs
-  whet diff a.db b.db --json | jq '.summary'
-"""
-
-_SAID = {
-    "other": "changed",
-    "same": "same",
-    "only_a": "only in A",
-    "only_b": "only in B",
-}
+_SAID = {"other": "changed", "same": "same", "only_a": "only in A", "only_b": "only in B"}
 
 
 def diff(
-    store_a: Annotated[
-        str,
-        typer.Argument(metavar="STORE_A", help="The store to compare with.", show_default=False),
-    ],
-    store_b: Annotated[
-        str, typer.Argument(metavar="STORE_B", help="The store to compare.", show_default=False)
-    ],
+    store_a: Annotated[str, argument("STORE_A", "The store to compare with.")],
+    store_b: Annotated[str, argument("STORE_B", "The store to compare.")],
     kernel: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Only this kernel, named as for 'whet best'.", show_default=False
-        ),
+        str | None, argument("NAME", "Only this kernel, named as for 'whet best'.")
     ] = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if any pick differs.")
-    ] = False,
+    exit_code: Annotated[bool, flag("--exit-code", "Exit with 1 if any pick differs.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare the picks of two stores.
@@ -56,11 +53,14 @@ def diff(
     One pick counts as faster only if the samples show a larger difference than two measurements of
     the same config have anyway (2 %). Workloads for another device or toolchain are compared only
     if there is no exact match, and marked as such.
+
+    Examples:
+      whet store diff before.db after.db        every workload in either store
+      whet store diff before.db after.db matmul only one kernel
+      whet store diff a.db b.db --exit-code     exit with 1 if any pick differs
+      whet store diff a.db b.db --json | jq '.summary'
     """
-    from whet.cli.arguments.reading import check_there
-    from whet.cli.terminal.output import print_json, print_lines
     from whet.engine.review.difference import compare_stores
-    from whet.store import open_store
 
     check_there(store_a, store_b)
     with (
@@ -81,8 +81,6 @@ def diff(
 
 def _meant(kernel: str | None, *stores: StoreReader) -> set[str] | None:
     """The ids of the workloads that go by this name in either store; None is all of them."""
-    from whet.cli.arguments.sources import known_names, named
-
     if kernel is None:
         return None
     known = [one.workload for store in stores for one in store.workloads()]
@@ -99,9 +97,6 @@ def _is_of(one: Difference, ids: set[str]) -> bool:
 
 def _lines(found: Sequence[Difference]) -> list[str]:
     """A table, in which other picks and what else is not the same follow their row."""
-    from whet.cli.arguments.reading import problem_text
-    from whet.cli.terminal.output import Column, columns, ns_text, table, times_text
-
     if not found:
         return []
     layout = [
@@ -137,7 +132,6 @@ def _verdict(one: Difference) -> str:
 
 
 def _details(one: Difference, width: int) -> list[str]:
-    from whet.cli.terminal.output import wrap
 
     if one.a is None or one.b is None:
         return []
@@ -162,7 +156,6 @@ def _pick(one: WorkloadSummary) -> str:
 
 
 def _part(part: str, workload: Workload) -> str:
-    from whet.cli.arguments.reading import device_text, toolchain_text
 
     if part == "device":
         return device_text(workload.device)
@@ -182,7 +175,6 @@ def _counts(found: Sequence[Difference]) -> dict[str, int]:
 
 
 def _summary(found: Sequence[Difference]) -> str:
-    from whet.cli.terminal.output import count_text
 
     counts = _counts(found)
     told = f" ({counts['told_apart']} significant)" if counts["other"] else ""

@@ -1,1 +1,0 @@
-"""What commands say of what they found."""
