@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from whet.engine.settings import resolve_settings
 
@@ -64,16 +64,22 @@ class CompileCall:
         )
 
 
-class Observer(Protocol):
-    """Hears of compiles. What `before` raises, the call of the kernel raises; `after` gets the
-    `CompiledKernel`, or None where some hook of Triton's kept it from being compiled."""
+class Observer:
+    """Hears what is compiled, in the thread that compiles. What `before` and `before_library`
+    raise, the call of the kernel raises."""
 
-    def before(self, call: CompileCall) -> None: ...
+    def before(self, call: CompileCall) -> None:
+        """Some `JITFunction` looks for its binary in the disk cache, or compiles it."""
 
-    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
+        """It has its `CompiledKernel`, or None where some hook of Triton's kept it from that."""
 
+    def other_compile(self, source: Any) -> None:
+        """A kernel was compiled by `triton.compile` without a `JITFunction`, as `torch.compile`
+        does with the kernels it generates."""
 
-OtherCompile = Callable[[Any], None]
+    def before_library(self, name: str) -> None:
+        """Triton is about to start the C compiler."""
 
 
 class _Heard(threading.local):
@@ -89,7 +95,6 @@ class _Heard(threading.local):
 _heard = _Heard()
 _lock = threading.Lock()
 _observers: list[Observer] = []
-_others: list[OtherCompile] = []
 _asked: set[tuple[int, str, str]] = set()
 
 
@@ -169,9 +174,11 @@ def listen(jit: Any) -> None:
 
 
 def observe(observer: Observer) -> None:
-    """Hears of every compile from now on; twice the same does nothing more."""
+    """From now on; twice the same does nothing more."""
     with _lock:
         _hook()
+        _hook_others()
+        _hook_libraries()
         if observer not in _observers:
             _observers.append(observer)
 
@@ -182,26 +189,38 @@ def ignore(observer: Observer) -> None:
             _observers.remove(observer)
 
 
-def observe_others(act: OtherCompile) -> None:
-    """Calls `act` with the source of every kernel that was compiled by `triton.compile` without a
-    `JITFunction`, as `torch.compile` does with the kernels it generates."""
+def _hook_others() -> None:
     from triton import knobs
 
-    with _lock:
-        _others.append(act)
-        own: Any = knobs.compilation.listener
-        if hasattr(own, "whet_listens"):
-            return
+    own: Any = knobs.compilation.listener
+    if hasattr(own, "whet_listens"):
+        return
 
-        def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
-            if own is not None:
-                own(src=src, cache_hit=cache_hit, **rest)
-            if not cache_hit and not _was_asked(src):
-                for heard in tuple(_others):
-                    heard(src)
+    def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
+        if own is not None:
+            own(src=src, cache_hit=cache_hit, **rest)
+        if not cache_hit and not _was_asked(src):
+            for observer in tuple(_observers):
+                observer.other_compile(src)
 
-        listener.whet_listens = True  # type: ignore[attr-defined]
-        knobs.compilation.listener = listener
+    listener.whet_listens = True  # type: ignore[attr-defined]
+    knobs.compilation.listener = listener
+
+
+def _hook_libraries() -> None:
+    from triton.runtime import build
+
+    own: Any = build._build
+    if hasattr(own, "whet_watches"):
+        return
+
+    def building(name: str, *args: Any, **keywords: Any) -> Any:
+        for observer in tuple(_observers):
+            observer.before_library(name)
+        return own(name, *args, **keywords)
+
+    building.whet_watches = True  # type: ignore[attr-defined]
+    build._build = building
 
 
 def _was_asked(source: Any) -> bool:
@@ -213,12 +232,6 @@ def _was_asked(source: Any) -> bool:
 
 def _identity(jit: Any, signature: Any, constants: Any) -> tuple[int, str, str]:
     return id(jit), str(signature), str(constants)
-
-
-def ignore_others(act: OtherCompile) -> None:
-    with _lock:
-        if act in _others:
-            _others.remove(act)
 
 
 def _hook() -> None:

@@ -81,12 +81,8 @@ class LauncherBuild:
         self._make(_Metadata(self._request.options))
 
     def _make(self, metadata: Any) -> None:
-        from triton.compiler import ASTSource
-
-        request = self._request
-        with suppress(Exception), _alone(_lock_path(request)):
-            source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
-            self._launcher(source, metadata)
+        with suppress(Exception), _alone(_lock_path(self._request)):
+            self._launcher(self._request.source(), metadata)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,15 @@ from whet.targets.triton.compiler.compile import (
     stage_hook,
     with_kept,
 )
-from whet.targets.triton.packed.portable import environment, fill_cache, toolchain
+from whet.targets.triton.packed.portable import (
+    as_bytes,
+    environment,
+    fill_cache,
+    linked_libraries,
+    place_in_triton,
+    produced,
+    toolchain,
+)
 from whet.targets.triton.request import DeviceLimits, IrRequest, Request
 from whet.workers.task import Rest, Stayed, UnfitMachine
 
@@ -114,8 +122,8 @@ def reason_to_stay(request: Request) -> str:
         return "the compiler's stages are inspected (add_stages_inspection_hook)"
     if request.options.get("ir_override"):
         return "an IR file overrides the kernel's own IR"
-    for name, path in _libraries(request.options):
-        if not _in_package(path):
+    for name, path in linked_libraries(request.options):
+        if place_in_triton(path) is None:
             return f"it is linked with {name} ({path}), which is not Triton's own"
     for name, value in request.options.items():
         if not _is_plain(value):
@@ -129,7 +137,7 @@ def _rest(request: Request, halted: Halted, keep: Path | None) -> Rest:
         name=request.fn.__name__,
         ttir=halted.ttir,
         target=(target.backend, target.arch, target.warp_size),
-        options={**request.options, **_relative_libraries(request.options)},
+        options=_with_libraries(request.options, lambda path: f"{_OWN}/{place_in_triton(path)}"),
         limits=request.limits,
         tools=toolchain(target),
         environment=environment(),
@@ -177,25 +185,16 @@ def compile_ttir(build: TtirBuild) -> TtirBuilt:
             raise UnfitMachine(_difference(tool, found.get(tool, "missing"), version))
     path = Path(f"{build.name[:100]}.ttir").absolute()
     path.write_text(build.ttir)
-    given = _Given()
-    libraries = _absolute_libraries(build.options, Path(triton.__file__).parent)
-    request = IrRequest(path, {**build.options, **libraries}, target, build.limits)
+    given: dict[str, Any] = {}
+    own = str(Path(triton.__file__).parent)
+    options = _with_libraries(build.options, lambda path: path.replace(_OWN, own, 1))
+    request = IrRequest(path, options, target, build.limits)
     with _surroundings(build.environment), knobs.cache.scope():
         knobs.cache.dir = str(Path("triton-cache").absolute())
         kernel = run_compiler(request, _listening(build.limits, given))
-        written = json.loads(_metadata_file(kernel).read_text())
-    produced = {
-        n: v for n, v in written.items() if n not in given.metadata or given.metadata[n] != v
-    }
-    files = {stage: _bytes(text) for stage, text in kernel.asm.items() if stage != "ttir"}
-    return TtirBuilt(files, produced, facts(kernel))
-
-
-@dataclass
-class _Given:
-    """Triton's metadata as it was before the first stage that ran here."""
-
-    metadata: dict[str, Any] = field(default_factory=dict)
+        found = produced(kernel, given)
+    files = {stage: as_bytes(text) for stage, text in kernel.asm.items() if stage != "ttir"}
+    return TtirBuilt(files, found, facts(kernel))
 
 
 def _halting(limits: DeviceLimits) -> Callable[..., Any]:
@@ -210,13 +209,15 @@ def _halting(limits: DeviceLimits) -> Callable[..., Any]:
     return stage_hook(limits, change=change)
 
 
-def _listening(limits: DeviceLimits, given: _Given) -> Callable[..., Any]:
+def _listening(limits: DeviceLimits, given: dict[str, Any]) -> Callable[..., Any]:
+    """Puts Triton's metadata as it was before the first stage that runs here into `given`."""
+
     def change(stages: dict[str, Any]) -> None:
         name = list(stages)[1]
         run = stages[name]
 
         def listening(module: Any, metadata: Any) -> Any:
-            given.metadata = json.loads(json.dumps(dict(metadata), default=vars))
+            given.update(json.loads(json.dumps(dict(metadata), default=vars)))
             return run(module, metadata)
 
         stages[name] = listening
@@ -251,38 +252,11 @@ def _difference(tool: str, found: str, wanted: str) -> str:
     return f"{tool} {found}, not {wanted}"
 
 
-def _libraries(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    libraries = options.get("extern_libs") or ()
-    pairs = libraries.items() if isinstance(libraries, Mapping) else libraries
-    return [(str(name), str(path)) for name, path in pairs]
-
-
-def _in_package(path: str) -> bool:
-    import triton
-
-    return Path(path).resolve().is_relative_to(Path(triton.__file__).resolve().parent)
-
-
-def _relative_libraries(options: Mapping[str, Any]) -> dict[str, Any]:
-    import triton
-
+def _with_libraries(options: Mapping[str, Any], placed: Callable[[str], str]) -> dict[str, Any]:
     if "extern_libs" not in options:
-        return {}
-    own = Path(triton.__file__).resolve().parent
-    pairs = _libraries(options)
-    return {
-        "extern_libs": tuple(
-            (name, f"{_OWN}/{Path(path).resolve().relative_to(own).as_posix()}")
-            for name, path in pairs
-        )
-    }
-
-
-def _absolute_libraries(options: Mapping[str, Any], own: Path) -> dict[str, Any]:
-    if "extern_libs" not in options:
-        return {}
-    pairs = _libraries(options)
-    return {"extern_libs": tuple((name, path.replace(_OWN, str(own), 1)) for name, path in pairs)}
+        return dict(options)
+    libraries = tuple((name, placed(path)) for name, path in linked_libraries(options))
+    return {**options, "extern_libs": libraries}
 
 
 def _is_plain(value: Any) -> bool:
@@ -291,12 +265,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(_is_plain, value))
     return type(value) in _PLAIN
-
-
-def _metadata_file(kernel: Any) -> Path:
-    group: dict[str, str] = kernel.metadata_group
-    return Path(next(path for name, path in group.items() if name.endswith(".json")))
-
-
-def _bytes(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else str(body).encode()

@@ -22,9 +22,8 @@ from weakref import WeakKeyDictionary
 
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.bundle import open_bundle
-from whet.targets.triton.compiler.capture import CompileCall, observe, ready_to_fork
+from whet.targets.triton.compiler.capture import CompileCall, Observer, observe, ready_to_fork
 from whet.targets.triton.jit.records import (
-    before_builds,
     is_library,
     place_library,
     specializations_in,
@@ -170,17 +169,10 @@ def take(bundle: str | Path | Sequence[str | Path]) -> tuple[list[Specialization
     with _lock:
         taken = [_bundles.take(path) for path in paths]
         observe(_bundles)
-        before_builds(_refuse_build)
     return [one for entries, _ in taken for one in entries], sum(count for _, count in taken)
 
 
-def _refuse_build(name: str) -> None:
-    """No C compiler while a kernel is made ready."""
-    if getattr(_local, "wanted", None) is not None:
-        raise _Mismatch(f"Triton's {name} for it was not packed, or for another platform or Python")
-
-
-class _Bundles:
+class _Bundles(Observer):
     """Everything that was preloaded in this process; an observer of compiles, which puts what is
     asked for into Triton's disk cache. With `at_first_call`, all that waits is made ready then."""
 
@@ -268,7 +260,12 @@ class _Bundles:
             raise _Mismatch("its binary is not in the bundle")
         self._place(packed, request, call)
 
-    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
+    def before_library(self, name: str) -> None:
+        """No C compiler while a kernel is made ready."""
+        if getattr(_local, "wanted", None) is not None:
+            raise _Mismatch(
+                f"Triton's {name} for it was not packed, or for another platform or Python"
+            )
 
 
 _bundles = _Bundles()

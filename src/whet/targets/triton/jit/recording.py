@@ -11,7 +11,7 @@ from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
-from whet.targets.triton.compiler.capture import CompileCall, observe, observe_others
+from whet.targets.triton.compiler.capture import CompileCall, Observer, observe
 from whet.targets.triton.jit.records import Records, keep_drivers_library
 from whet.targets.triton.jit.specialization import (
     JitArgument,
@@ -70,7 +70,7 @@ class Origin:
         return not self.is_here and os.environ.get(MARKER) != self._worker
 
 
-class JitRecorder:
+class JitRecorder(Observer):
     """Written down as they are met, so that a program that is killed loses none. What a tuner
     compiled to measure it is marked as such, until the end shows that it was chosen."""
 
@@ -93,8 +93,6 @@ class JitRecorder:
         if not self._origin.is_here:
             self._start_here()
         return True
-
-    def before(self, call: CompileCall) -> None: ...
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
         """Never raises: a call must not fail because it could not be written down."""
@@ -238,6 +236,5 @@ def start_recording(records: Records) -> JitRecorder:
     if _recorder is None:
         _recorder = JitRecorder(records)
         observe(_recorder)
-        observe_others(_recorder.other_compile)
         atexit.register(_recorder.finish)
     return _recorder

@@ -17,7 +17,7 @@ import os
 import re
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -105,7 +105,6 @@ _FOLDER = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}\.[A-Za-z0-9_.-]{1,80}\.so|[A-Za-z0-9_]{1,64}\.so")
 
 _lock = threading.Lock()
-_before_builds: list[Callable[[str], None]] = []
 
 
 def watch_libraries(records: Records) -> None:
@@ -125,31 +124,15 @@ def watch_libraries(records: Records) -> None:
     build._load_module_from_path = loading
 
 
-def before_builds(act: Callable[[str], None]) -> None:
-    """Calls `act` with the library's name before Triton starts the C compiler; what it raises keeps
-    it from being started."""
-    from triton.runtime import build
-
-    with _lock:
-        if act not in _before_builds:
-            _before_builds.append(act)
-        own: Any = build._build
-        if hasattr(own, "whet_watches"):
-            return
-
-        def building(name: str, *args: Any, **keywords: Any) -> Any:
-            for one in tuple(_before_builds):
-                one(name)
-            return own(name, *args, **keywords)
-
-        building.whet_watches = True  # type: ignore[attr-defined]
-        build._build = building
-
-
 def keep_drivers_library(records: Records) -> None:
-    """Loaded before anybody could watch, where Triton was used before."""
-    for path in _of_driver():
-        keep_library(records, path)
+    """Where Triton was used before, it was loaded before anybody could watch."""
+    from triton.runtime.driver import driver
+
+    active = getattr(driver, "_active", None)  # `active` would make one
+    load = getattr(getattr(active, "utils", None), "load_binary", None)
+    path = getattr(getattr(load, "__self__", None), "__file__", None)
+    if path is not None:
+        keep_library(records, str(path))
 
 
 def keep_library(records: Records, path: str) -> None:
@@ -157,16 +140,6 @@ def keep_library(records: Records, path: str) -> None:
         packed = _packed(Path(path))
         if packed is not None and packed.key not in records.binaries:
             records.binaries.put(packed)
-
-
-def _of_driver() -> Iterable[str]:
-    """The driver's module was loaded before anybody could watch, where Triton was used before."""
-    from triton.runtime.driver import driver
-
-    active = getattr(driver, "_active", None)  # `active` would make one
-    load = getattr(getattr(active, "utils", None), "load_binary", None)
-    path = getattr(getattr(load, "__self__", None), "__file__", None)
-    return [] if path is None else [str(path)]
 
 
 def _packed(path: Path) -> PackedKernel | None:

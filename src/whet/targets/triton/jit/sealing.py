@@ -11,13 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from whet.core.errors import UnforeseenCompileError, UsageError
-from whet.targets.triton.compiler.capture import (
-    CompileCall,
-    ignore,
-    ignore_others,
-    observe,
-    observe_others,
-)
+from whet.targets.triton.compiler.capture import CompileCall, Observer, ignore, observe
 from whet.targets.triton.jit.preloading import (
     known_specializations,
     make_waiting_ready,
@@ -25,7 +19,6 @@ from whet.targets.triton.jit.preloading import (
     why_uncovered,
 )
 from whet.targets.triton.jit.recording import Origin, caller_of, record_choices
-from whet.targets.triton.jit.records import before_builds
 from whet.targets.triton.jit.specialization import Specialization, specialization_of
 from whet.targets.triton.jit.variants import nearest
 from whet.targets.triton.warn import say_once
@@ -33,15 +26,13 @@ from whet.targets.triton.warn import say_once
 Action = Literal["warn", "error"]
 
 
-class _Earlier:
+class _Earlier(Observer):
     """What this process has compiled or loaded before, to compare with. Its memory is small beside
     that of the kernels themselves."""
 
     def __init__(self) -> None:
         self.known: dict[str, list[Specialization]] = {}
         self._lock = threading.Lock()
-
-    def before(self, call: CompileCall) -> None: ...
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
         found = specialization_of(call)
@@ -57,7 +48,7 @@ def remember() -> None:
     observe(_earlier)
 
 
-class Seal:
+class Seal(Observer):
     """In force from when it was made until `open()` or the end of a `with` block. `unforeseen` has
     the message of each compile that was met."""
 
@@ -71,9 +62,6 @@ class Seal:
 
     def open(self) -> None:
         ignore(self)
-        ignore_others(self.other_compile)
-        if self in _seals:
-            _seals.remove(self)
 
     def before(self, call: CompileCall) -> None:
         if self._is_exempt() or was_foreseen(call):
@@ -81,10 +69,7 @@ class Seal:
         one = specialization_of(call)
         self._report(one.id, lambda: _message(one))
 
-    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
-
-    def host_build(self, name: str) -> None:
-        """The C compiler is about to be started."""
+    def before_library(self, name: str) -> None:
         text = (
             f"the C compiler is started for Triton's {name}; record on this platform and Python, "
             "and pack with 'whet pack --jit'"
@@ -93,7 +78,6 @@ class Seal:
             self._report(f"C {name}", lambda: text)
 
     def other_compile(self, source: Any) -> None:
-        """One that did not go through `JITFunction`; it is over already."""
         text = (
             f"kernel {source.name} was compiled while serving, without triton.jit, as "
             "torch.compile does; it cannot be preloaded"
@@ -136,9 +120,6 @@ class Seal:
         self.open()
 
 
-_seals: list[Seal] = []
-
-
 def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
     """Says that everything is warm: from now on a kernel that has to be compiled, or loaded and was
     not preloaded, is reported once, or raises `whet.errors.UnforeseenCompileError`.
@@ -156,16 +137,8 @@ def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
     make_waiting_ready()
     record_choices()
     seal = Seal("error" if wanted == "error" else "warn", exempt)
-    _seals.append(seal)
-    before_builds(_host_build)
     observe(seal)
-    observe_others(seal.other_compile)
     return seal
-
-
-def _host_build(name: str) -> None:
-    for seal in tuple(_seals):
-        seal.host_build(name)
 
 
 def _message(one: Specialization) -> str:

@@ -112,18 +112,16 @@ def _assembler(target: Any) -> str:
 
 def pack(kernel: Any, request: Request, found: Resources, key: str) -> PackedKernel:
     """A `CompiledKernel` that was compiled for this request, ready to travel."""
-    written = json.loads(Path(_metadata_path(kernel)).read_text())
     given = json.loads(json.dumps(_given(request, kernel.hash), default=vars))
-    produced = {n: v for n, v in written.items() if n not in given or given[n] != v}
     metadata = {
         "kernel": str(request.fn.__name__),
         "architecture": architecture_name(request.target),
         **toolchain(request.target),
         "environment": environment(),
         "resources": asdict(found),
-        "produced": produced,
+        "produced": produced(kernel, given),
     }
-    files = {stage: _bytes(kernel.asm[stage]) for stage in _STAGES if stage in kernel.asm}
+    files = {stage: as_bytes(kernel.asm[stage]) for stage in _STAGES if stage in kernel.asm}
     return PackedKernel(key, metadata, files)
 
 
@@ -134,31 +132,29 @@ def place(packed: PackedKernel, request: Request) -> None:
     """
     check_packed(packed, request)
     slot = CacheSlot(request)
-    produced = {**_given(request, slot.hash), **packed.metadata["produced"]}
-    slot.fill(packed.files, json.dumps(produced, default=vars))
+    metadata = {**_given(request, slot.hash), **packed.metadata["produced"]}
+    fill_cache(slot.hash, slot.name, packed.files, json.dumps(metadata, default=vars))
 
 
 class CacheSlot:
     """Where Triton keeps what it compiles for a request, in this process with its settings."""
 
     def __init__(self, request: Request) -> None:
-        from triton.compiler import ASTSource, make_backend
-        from triton.runtime.cache import get_cache_key, get_cache_manager
+        from triton.compiler import make_backend
+        from triton.runtime.cache import get_cache_key
 
-        source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
+        source = request.source()
         backend = make_backend(request.target)
         options = backend.parse_options(dict(request.options))
         text = get_cache_key(source, backend, options, env_vars=environment())
         self.hash = hashlib.sha256((text + _inspection()).encode()).hexdigest()
-        self._manager = get_cache_manager(self.hash)
-        self._name = source.name[:LONGEST_NAME]
+        self.name = source.name
 
     @property
     def filled(self) -> bool:
-        return bool(self._manager.get_group(f"{self._name}.json"))
+        from triton.runtime.cache import get_cache_manager
 
-    def fill(self, files: Mapping[str, bytes], metadata: str) -> None:
-        fill_cache(self.hash, self._name, files, metadata)
+        return bool(get_cache_manager(self.hash).get_group(f"{self.name[:LONGEST_NAME]}.json"))
 
 
 def fill_cache(
@@ -226,12 +222,15 @@ def _given(request: Request, hash: str) -> dict[str, Any]:
     }
 
 
-def _metadata_path(kernel: Any) -> str:
+def produced(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the stages have added to the given metadata, or changed in it, of a `CompiledKernel`."""
     group: dict[str, str] = kernel.metadata_group
-    return next(path for name, path in group.items() if name.endswith(".json"))
+    path = next(path for name, path in group.items() if name.endswith(".json"))
+    written = json.loads(Path(path).read_text())
+    return {n: v for n, v in written.items() if n not in given or given[n] != v}
 
 
-def _bytes(body: Any) -> bytes:
+def as_bytes(body: Any) -> bytes:
     return body if isinstance(body, bytes) else str(body).encode()
 
 
@@ -275,20 +274,30 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     count by their contents."""
     if options.get("ir_override"):
         raise NotPortableError("an IR file overrides the kernel's own IR")
+    told = tuple((name, _library(path)) for name, path in linked_libraries(options))
+    return {**options, "extern_libs": told}
+
+
+def linked_libraries(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and paths."""
     libraries = options.get("extern_libs") or ()
     pairs = libraries.items() if isinstance(libraries, Mapping) else libraries
-    return {**options, "extern_libs": tuple((name, _library(str(path))) for name, path in pairs)}
+    return [(str(name), str(path)) for name, path in pairs]
 
 
 @cache
 def _library(path: str) -> str:
+    own = place_in_triton(path)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if own is None else f"given {own}"
+
+
+def place_in_triton(path: str) -> str | None:
+    """Where a file is in Triton's package, which lies elsewhere on every machine; None for others'
+    files."""
     import triton
 
-    own = Path(triton.__file__).resolve().parent
-    real = Path(path).resolve()
-    if real.is_relative_to(own):
-        return f"given {real.relative_to(own).as_posix()}"
-    return hashlib.sha256(real.read_bytes()).hexdigest()
+    own, real = Path(triton.__file__).resolve().parent, Path(path).resolve()
+    return real.relative_to(own).as_posix() if real.is_relative_to(own) else None
 
 
 def _told(value: Any) -> str:
