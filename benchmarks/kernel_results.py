@@ -182,7 +182,7 @@ def check() -> int:
 
 
 def add_shipped(store: str, again: list[str]) -> None:
-    from whet.kernels.shipped import RESULTS
+    from whet.kernels.checks import RESULTS
 
     whet = [sys.executable, "-m", "whet"]
     for bundle in sorted(RESULTS.glob("*.whet")):

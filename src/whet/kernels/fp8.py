@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import fp8_triton, ops
-from whet.kernels.checks import FLOATS, as_rows, shape, wrong
+from whet.kernels.checks import FLOATS, as_rows, shape, use_shipped_results, wrong
 from whet.kernels.fp8_triton import BLOCK
-from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice.choice import choice
 
 Scaling = Literal["tensor", "row", "group", "block"]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch.nn import functional
 
 from whet.kernels import mlp_triton, ops
-from whet.kernels.checks import as_rows, check_tensors, shape, wrong
+from whet.kernels.checks import as_rows, check_tensors, shape, use_shipped_results, wrong
 from whet.kernels.product import gemm
-from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 
 _NAME = "gated_mlp"
+_wrong = partial(wrong, _NAME)
 
 
 def gated_mlp(
@@ -50,28 +51,20 @@ fused_gated_mlp = gated_mlp
 def _check(x: Any, gate: Any, up: Any, down: Any, activation: str) -> None:
     check_tensors(_NAME, x=x, gate_weight=gate, up_weight=up, down_weight=down)
     if activation not in get_args(Activation):
-        raise wrong(
-            _NAME, f"activation is {activation!r}; give one of {', '.join(get_args(Activation))}"
-        )
+        raise _wrong(f"activation is {activation!r}; give one of {', '.join(get_args(Activation))}")
     if x.ndim < 1:
-        raise wrong(_NAME, "x is a number; give … × hidden")
+        raise _wrong("x is a number; give … × hidden")
     if gate.ndim != 2 or gate.shape[1] != x.shape[-1]:
-        raise wrong(
-            _NAME, f"gate_weight is {shape(gate)}; give inner×{x.shape[-1]}, as x is {shape(x)}"
-        )
+        raise _wrong(f"gate_weight is {shape(gate)}; give inner×{x.shape[-1]}, as x is {shape(x)}")
     inner = gate.shape[0]
     if up is None:
         if inner % 2:
-            raise wrong(
-                _NAME, f"gate_weight has {inner} rows, which are not two halves; give up_weight"
-            )
+            raise _wrong(f"gate_weight has {inner} rows, which are not two halves; give up_weight")
         inner //= 2
     elif up.shape != gate.shape:
-        raise wrong(
-            _NAME, f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike"
-        )
+        raise _wrong(f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike")
     if down is not None and (down.ndim != 2 or down.shape[1] != inner):
-        raise wrong(_NAME, f"down_weight is {shape(down)}; give out×{inner}")
+        raise _wrong(f"down_weight is {shape(down)}; give out×{inner}")
 
 
 def activate(gate: Any, activation: str) -> Any:

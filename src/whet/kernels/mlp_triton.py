@@ -10,8 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from whet.kernels.product_triton import LONGEST_BLOCK_K, aligned, grid_of
-from whet.kernels.row_triton import times_row
+from whet.kernels.product_triton import LONGEST_BLOCK_K, aligned, grid_of, times_row
 from whet.kernels.spaces import GATED_MLP_SPACE
 from whet.kernels.tiles import (
     activated,

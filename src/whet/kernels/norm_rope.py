@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from whet.kernels import norm_rope_triton, ops
-from whet.kernels.checks import check_tensors, shape, wrong
-from whet.kernels.shipped import use_shipped_results
+from whet.kernels.checks import check_tensors, shape, use_shipped_results, wrong
 from whet.targets.choice.choice import choice
 
 _NAME = "rmsnorm_rope"
+_wrong = partial(wrong, _NAME)
 
 
 def rmsnorm_rope(
@@ -83,62 +84,58 @@ def _checked(
     key, key_weight, residual = others["key"], others["key_weight"], others["residual"]
     per_head = head_dim is None
     if not (x.ndim >= (3 if per_head else 2)):
-        raise wrong(
-            _NAME,
-            f"x is {shape(x)}; give …×tokens×heads×head_dim, or head_dim= and …×tokens×hidden",
+        raise _wrong(
+            f"x is {shape(x)}; give …×tokens×heads×head_dim, or head_dim= and …×tokens×hidden"
         )
     width = x.shape[-1] if head_dim is None else head_dim
     if not (width > 0 and x.shape[-1] % width == 0):
-        raise wrong(
-            _NAME, f"head_dim is {width}, which does not divide the {x.shape[-1]} elements of a row"
+        raise _wrong(
+            f"head_dim is {width}, which does not divide the {x.shape[-1]} elements of a row"
         )
     if weight.shape != x.shape[-1:]:
-        raise wrong(
-            _NAME,
-            f"weight is {shape(weight)}; it needs the {x.shape[-1]} elements of x's last dimension",
+        raise _wrong(
+            f"weight is {shape(weight)}; it needs the {x.shape[-1]} elements of x's last dimension"
         )
     rotary = width if rotary_dim is None else rotary_dim
     if not (0 <= rotary <= width and rotary % 2 == 0):
-        raise wrong(
-            _NAME, f"rotary_dim is {rotary}; give an even number up to head_dim, which is {width}"
+        raise _wrong(
+            f"rotary_dim is {rotary}; give an even number up to head_dim, which is {width}"
         )
     tokens = tuple(x.shape[: -2 if per_head else -1])
     for name, table in (("cos", cos), ("sin", sin)):
         _check_table(name, table, tokens, rotary, x.device)
     if cos.shape != sin.shape:
-        raise wrong(_NAME, f"cos is {shape(cos)} and sin {shape(sin)}")
+        raise _wrong(f"cos is {shape(cos)} and sin {shape(sin)}")
     if residual is not None and (per_head or residual.shape != x.shape):
-        raise wrong(_NAME, "residual needs head_dim= and the shape of x")
+        raise _wrong("residual needs head_dim= and the shape of x")
     _check_key(x, weight, key, key_weight, per_head)
     return rotary // 2
 
 
 def _check_table(name: str, table: Any, tokens: tuple[int, ...], rotary: int, device: Any) -> None:
     if not isinstance(table, torch.Tensor):
-        raise wrong(_NAME, f"{name} is a {type(table).__name__}; give a tensor")
+        raise _wrong(f"{name} is a {type(table).__name__}; give a tensor")
     fits = table.shape[-1:] in ((rotary // 2,), (rotary,))
     if not fits or table.shape[:-1] not in (tokens, tokens[-1:]) or table.device != device:
         rows = tokens[-1]
-        raise wrong(
-            _NAME,
+        raise _wrong(
             f"{name} is {shape(table)} on {table.device}; give {rows}×{rotary // 2} or "
-            f"{rows}×{rotary} on {device}",
+            f"{rows}×{rotary} on {device}"
         )
 
 
 def _check_key(x: Any, weight: Any, key: Any, key_weight: Any, per_head: bool) -> None:
     if (key is None) != (key_weight is None):
-        raise wrong(_NAME, "key needs key_weight, and the reverse")
+        raise _wrong("key needs key_weight, and the reverse")
     if key is None:
         return
     if not per_head or key.shape[:-2] != x.shape[:-2] or key.shape[-1] != x.shape[-1]:
-        raise wrong(
-            _NAME,
+        raise _wrong(
             f"key is {shape(key)} and x {shape(x)}; they may differ in the number of heads only, "
-            "and head_dim= is not for them",
+            "and head_dim= is not for them"
         )
     if key_weight.shape != weight.shape:
-        raise wrong(_NAME, f"key_weight is {shape(key_weight)} and weight {shape(weight)}")
+        raise _wrong(f"key_weight is {shape(key_weight)} and weight {shape(weight)}")
 
 
 def _four(x: Any, head_dim: int | None) -> Any:

@@ -16,7 +16,7 @@ def gemm(x: Tensor, w: Tensor) -> Tensor:
 
 
 @gemm.register_fake
-def _(x: Tensor, w: Tensor) -> Tensor:
+def _(x, w):
     return x.new_empty(x.shape[0], w.shape[1])
 
 
@@ -26,7 +26,7 @@ def gated(x: Tensor, gate: Tensor, up: Tensor, activation: str) -> Tensor:
 
 
 @gated.register_fake
-def _(x: Tensor, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+def _(x, gate, up, activation):
     return x.new_empty(x.shape[0], gate.shape[0])
 
 
@@ -36,7 +36,7 @@ def multiplied(gate: Tensor, up: Tensor, activation: str) -> Tensor:
 
 
 @multiplied.register_fake
-def _(gate: Tensor, up: Tensor, activation: str) -> Tensor:
+def _(gate, up, activation):
     return gate.new_empty(gate.shape)
 
 
@@ -46,7 +46,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None)
 
 
 @attended.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> Tensor:
+def _(q, k, v, causal, scale):
     return q.new_empty(q.shape)
 
 
@@ -76,19 +76,7 @@ def normed(
 
 
 @normed.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    eps: float,
-    half: int,
-    interleaved: bool,
-    whole_row: bool,
-    residual: Tensor | None,
-    second: Tensor | None,
-    second_weight: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(x, weight, cos, sin, eps, half, interleaved, whole_row, residual, second, second_weight):
     return (
         x.new_empty(x.shape),
         x.new_empty(x.shape if residual is not None else 0),
@@ -115,18 +103,7 @@ def normed_backward(
 
 
 @normed_backward.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    eps: float,
-    half: int,
-    interleaved: bool,
-    whole_row: bool,
-    dy: Tensor,
-    added: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _(x, weight, cos, sin, eps, half, interleaved, whole_row, dy, added):
     return x.new_empty(x.shape), torch.empty_like(weight)
 
 
@@ -145,16 +122,7 @@ def fp8_gemm(
 
 
 @fp8_gemm.register_fake
-def _(
-    x: Tensor,
-    w: Tensor,
-    x_scale: Tensor,
-    w_scale: Tensor,
-    bias: Tensor | None,
-    activation: str | None,
-    out_dtype: torch.dtype,
-    fast: bool,
-) -> Tensor:
+def _(x, w, x_scale, w_scale, bias, activation, out_dtype, fast):
     return x.new_empty(x.shape[0], w.shape[0], dtype=out_dtype)
 
 
@@ -172,14 +140,7 @@ def quantized(
 
 
 @quantized.register_fake
-def _(
-    x: Tensor,
-    dtype: torch.dtype,
-    group: int | None,
-    scale: Tensor | None,
-    gate: Tensor | None,
-    activation: str | None,
-) -> tuple[Tensor, Tensor]:
+def _(x, dtype, group, scale, gate, activation):
     groups = 1 if group is None else max(1, -(-x.shape[1] // group))
     made = x.new_empty(x.shape, dtype=dtype)
     if scale is not None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from whet.kernels import ops, product_triton
-from whet.kernels.checks import as_rows, check_tensors, shape, wrong
-from whet.kernels.shipped import use_shipped_results
+from whet.kernels.checks import as_rows, check_tensors, shape, use_shipped_results, wrong
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
 _NAME = "gemm"
+_wrong = partial(wrong, _NAME)
 
 
 def gemm(a: Any, b: Any) -> Any:
@@ -22,13 +23,11 @@ def gemm(a: Any, b: Any) -> Any:
     """
     check_tensors(_NAME, a=a, b=b)
     if a.ndim < 1:
-        raise wrong(_NAME, "a is a number; give … × K")
+        raise _wrong("a is a number; give … × K")
     if b.ndim != 2:
-        raise wrong(_NAME, f"b is {shape(b)}; give K×N")
+        raise _wrong(f"b is {shape(b)}; give K×N")
     if a.shape[-1] != b.shape[0]:
-        raise wrong(
-            _NAME, f"a is {shape(a)} and b {shape(b)}; a's last dimension must be b's first"
-        )
+        raise _wrong(f"a is {shape(a)} and b {shape(b)}; a's last dimension must be b's first")
     return chosen(a, b) if a.is_cuda else reference(a, b)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,12 +10,12 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from whet.kernels import ops, sdpa_triton
-from whet.kernels.checks import check_tensors, shape, wrong
-from whet.kernels.shipped import use_shipped_results
+from whet.kernels.checks import check_tensors, shape, use_shipped_results, wrong
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
 _NAME = "attention"
+_wrong = partial(wrong, _NAME)
 
 WIDEST = 256
 
@@ -29,17 +30,15 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | No
     check_tensors(_NAME, q=q, k=k, v=v)
     for name, one in (("q", q), ("k", k), ("v", v)):
         if one.ndim != 4:
-            raise wrong(_NAME, f"{name} is {shape(one)}; give batch×heads×tokens×dim")
+            raise _wrong(f"{name} is {shape(one)}; give batch×heads×tokens×dim")
     if k.shape != v.shape:
-        raise wrong(_NAME, f"k is {shape(k)} and v {shape(v)}; they must be alike")
+        raise _wrong(f"k is {shape(k)} and v {shape(v)}; they must be alike")
     if not (q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]):
-        raise wrong(_NAME, f"q is {shape(q)} and k {shape(k)}; batch and dim must be the same")
+        raise _wrong(f"q is {shape(q)} and k {shape(k)}; batch and dim must be the same")
     if not (0 < q.shape[3] <= WIDEST):
-        raise wrong(_NAME, f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
+        raise _wrong(f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
     if not (k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0):
-        raise wrong(
-            _NAME, f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them"
-        )
+        raise _wrong(f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them")
     run = chosen if q.is_cuda else reference
     return run(q, k, v, causal, scale)
 

@@ -24,7 +24,6 @@ from whet.kernels import (
     norm_rope,
     product,
     product_triton,
-    row_triton,
     sdpa,
     tiles,
 )
@@ -291,7 +290,7 @@ def test_one_row(n, k, strided, gated, tile, backward, dtype, state):
                 return product.by_triton(x, gate.t())
             return mlp.by_triton(x, gate, up, "silu")
 
-        return only(way, row_triton.row_kernel, run)
+        return only(way, product_triton.row_kernel, run)
 
     def plain() -> Any:
         if up is None:

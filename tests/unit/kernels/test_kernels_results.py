@@ -16,12 +16,11 @@ from whet.kernels import (  # noqa: E402
     norm_rope_triton,
     product,
     product_triton,
-    row_triton,
     sdpa,
     sdpa_triton,
     tiles,
 )
-from whet.kernels.shipped import RESULTS  # noqa: E402
+from whet.kernels.checks import RESULTS  # noqa: E402
 from whet.store.bundles.bundle import open_bundle  # noqa: E402
 from whet.targets.choice import adapters  # noqa: E402
 from whet.targets.choice.source import source_of_choice  # noqa: E402
@@ -30,7 +29,7 @@ from whet.targets.triton import source  # noqa: E402
 KERNELS = {
     "gemm_kernel": product_triton.gemm_kernel,
     "gated_kernel": mlp_triton.gated_kernel,
-    "row_kernel": row_triton.row_kernel,
+    "row_kernel": product_triton.row_kernel,
     "rmsnorm_rope_kernel": norm_rope_triton.rmsnorm_rope_kernel,
     "attention_kernel": sdpa_triton.attention_kernel,
 }

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 import whet
 import whet.kernels
-from whet.kernels.shipped import RESULTS
+from whet.kernels.checks import RESULTS
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.source import source_of
 
