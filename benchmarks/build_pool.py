@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from whet.workers import Kind, Task, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.task import Kind, Task
 
 FUNCTIONS = 6
 

@@ -15,7 +15,10 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, LimitKind, Status
-from whet.workers import Kind, Mode, Task, TaskOutcome, WorkerNotStarted, open_pool
+from whet.workers.answers import WorkerNotStarted
+from whet.workers.pool import open_pool
+from whet.workers.process import Mode
+from whet.workers.task import Kind, Task, TaskOutcome
 
 # A limit must rise by this much before what failed under the old one is tried again: limits that
 # are derived from the machine (free memory) wobble from run to run.

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from whet.workers import Kind, Mode, Task, TaskOutcome, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.process import Mode
+from whet.workers.task import Kind, Task, TaskOutcome
 
 # What nobody waits for yet comes after all that somebody does.
 AHEAD = 1_000_000

@@ -20,7 +20,7 @@ from whet.engine.target import Target
 from whet.search import RACED_WHOLE
 from whet.search.unguided import spread
 from whet.store import StoreReader
-from whet.workers import Kind, Task
+from whet.workers.task import Kind, Task
 
 # A run starts before all of its builds have ended: these are the ones that may have to be cut, and
 # nobody but the run knows when. Until then its workload would hold up the device.

@@ -29,9 +29,9 @@ from whet.engine import tune
 from whet.engine.executors.protocol import DeviceExecutor, Seat
 from whet.store.memory import MemoryStore
 from whet.testing.fake_devices import FakeRack, RackTarget
-from whet.workers import Task, WorkerDied, WorkerTimeout
+from whet.workers.answers import WorkerDied, WorkerTimeout
 from whet.workers.session import RemoteObject
-from whet.workers.task import Rest
+from whet.workers.task import Rest, Task
 
 
 class Probe:

@@ -1,4 +1,5 @@
-"""One worker process, seen from its parent: how it starts, what it leaves, how it ends."""
+"""One worker process, seen from its parent: how it starts, what it leaves, how it ends, and when
+this process may be forked."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.workers import child, descriptors, reaper
 from whet.workers.answers import WorkerNotStarted
-from whet.workers.channel import Channel
-from whet.workers.forking import no_forks
+from whet.workers.child import HEADER
 from whet.workers.supervisor import Supervisor
 
 Mode = Literal["spawn", "fork"]
@@ -278,3 +280,86 @@ def _fork_with_threads_allowed() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
+
+
+_CHUNK = 1 << 18
+
+# A header that announces more than this was written by the work itself, into what is not its own.
+_LONGEST = 1 << 40
+
+
+class Channel:
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._incoming = bytearray()
+        self._outgoing = memoryview(b"")
+
+    @property
+    def unsent(self) -> bool:
+        return len(self._outgoing) > 0
+
+    def send(self, payload: bytes) -> None:
+        """Sends what fits now; `flush` sends the rest."""
+        self._outgoing = memoryview(bytes(self._outgoing) + HEADER.pack(len(payload)) + payload)
+        self.flush()
+
+    def flush(self) -> None:
+        """A worker that is gone shows itself to `receive`, so its broken pipe is no error here."""
+        try:
+            while self._outgoing:
+                self._outgoing = self._outgoing[os.write(self.descriptor, self._outgoing) :]
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self._outgoing = memoryview(b"")
+
+    def receive(self) -> bytes | None:
+        """The next frame, or None as long as it is incomplete. EOFError once there is none, or
+        what comes is none."""
+        while (frame := self._take_frame()) is None:
+            try:
+                part = os.read(self.descriptor, _CHUNK)
+            except BlockingIOError:
+                return None
+            except ConnectionError:
+                part = b""
+            if not part:
+                raise EOFError
+            self._incoming += part
+        return frame
+
+    def close(self) -> None:
+        descriptors.close(self.descriptor)
+
+    def _take_frame(self) -> bytes | None:
+        if len(self._incoming) < HEADER.size:
+            return None
+        length = HEADER.unpack_from(self._incoming)[0]
+        if length > _LONGEST:
+            raise EOFError
+        end = HEADER.size + length
+        if len(self._incoming) < end:
+            return None
+        frame = bytes(self._incoming[HEADER.size : end])
+        del self._incoming[:end]
+        return frame
+
+
+_lock = threading.RLock()
+
+
+# OpenBLAS ends its threads before a fork. A linear algebra call that is under way in another thread
+# then waits for them for ever, and the fork waits for the call.
+def no_forks() -> AbstractContextManager[bool]:
+    """Inside, workers that are asked for start a little later. For work that may call NumPy's
+    linear algebra while builds are under way."""
+    return _lock
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)

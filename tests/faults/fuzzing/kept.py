@@ -21,9 +21,9 @@ from whet.learn.costmodel import Columns, CostModel
 from whet.learn.trees import PlainTrees
 from whet.targets.triton.packed.binary_cache import BinaryError, FolderCache, PackedKernel
 from whet.testing.samples import a_trial, a_workload
-from whet.workers.channel import Channel
+from whet.workers.answers import Garbled, read_report
 from whet.workers.child import HEADER
-from whet.workers.report import Garbled, read_report
+from whet.workers.process import Channel
 
 KEY = "ab" * 16
 

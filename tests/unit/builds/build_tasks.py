@@ -13,7 +13,7 @@ from whet.builds.job import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, Status
-from whet.workers import stage
+from whet.workers.stages import stage
 
 _ALLOWED = Limit("memory_bytes", 65536)
 

@@ -13,7 +13,7 @@ from whet.builds.job import Built, Job
 from whet.builds.shared import SharedPool
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.workers import Kind, Task
+from whet.workers.task import Kind, Task
 
 pytestmark = pytest.mark.medium
 

@@ -23,7 +23,7 @@ from whet.engine import Plan, tune
 from whet.engine.settings import Settings
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
-from whet.workers import stage
+from whet.workers.stages import stage
 
 FOREVER_S = 600.0
 

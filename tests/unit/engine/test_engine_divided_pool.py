@@ -15,8 +15,7 @@ import pytest
 from whet.engine.executors.divided_pool import DividedPool, DividedView
 from whet.engine.executors.node_pool import NodePool
 from whet.testing.build_nodes import WorkerNode
-from whet.workers import Kind, Task, TaskOutcome
-from whet.workers.task import Rest, Stayed, UnfitMachine
+from whet.workers.task import Kind, Rest, Stayed, Task, TaskOutcome, UnfitMachine
 
 pytestmark = [pytest.mark.medium, pytest.mark.timeout(120)]
 

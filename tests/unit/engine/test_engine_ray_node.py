@@ -18,7 +18,7 @@ from whet.engine.executors.ray_cluster import Node
 from whet.engine.executors.ray_node import BuildHost, DeviceHost
 from whet.testing.executor_kit import Probe
 from whet.testing.fake_devices import slow_build
-from whet.workers import WorkerDied
+from whet.workers.answers import WorkerDied
 from whet.workers.task import Kind, Task
 
 pytestmark = pytest.mark.medium

@@ -26,7 +26,8 @@ from whet.engine import Plan, tune
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel
-from whet.workers import Task, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.task import Task
 
 NOISY = NoiseModel(gaussian=0.02, tail_chance=0.05, tail_factor=3.0)
 

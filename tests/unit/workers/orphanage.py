@@ -11,7 +11,9 @@ from pathlib import Path
 
 import worker_tasks as tasks
 
-from whet.workers import Session, Task, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.session import Session
+from whet.workers.task import Task
 
 
 def main(mode: str, folder: Path) -> None:

@@ -9,7 +9,9 @@ import sys
 import pytest
 import worker_tasks as tasks
 
-from whet.workers import Kind, Task, no_forks, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.process import no_forks
+from whet.workers.task import Kind, Task
 
 # A hang has no end; this is only how long a busy machine may take.
 PATIENCE_S = 120
@@ -17,7 +19,9 @@ PATIENCE_S = 120
 SCRIPT = """
 import threading
 import numpy as np
-from whet.workers import Task, no_forks, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.process import no_forks
+from whet.workers.task import Task
 
 matrix = np.random.default_rng(0).random((500, 500)) + 500 * np.eye(500)
 built = threading.Event()

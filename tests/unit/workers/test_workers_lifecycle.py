@@ -13,7 +13,8 @@ import pytest
 import worker_tasks as tasks
 
 from whet.core.errors import UsageError
-from whet.workers import Kind, Task, TaskOutcome, open_pool
+from whet.workers.pool import open_pool
+from whet.workers.task import Kind, Task, TaskOutcome
 
 both_modes = pytest.mark.parametrize("mode", ["spawn", "fork"])
 

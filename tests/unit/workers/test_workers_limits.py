@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import worker_tasks as tasks
 
-from whet.workers import Kind, Pool, Task, TaskOutcome, open_pool
+from whet.workers.pool import Pool, open_pool
+from whet.workers.task import Kind, Task, TaskOutcome
 
 
 @pytest.fixture(params=["spawn", "fork"])

@@ -18,15 +18,12 @@ from whet.core.run import Outcome as RunOutcome
 from whet.engine import HostLostError, tune
 from whet.store import MemoryStore
 from whet.targets.function import function
-from whet.workers import (
-    Kind,
-    Session,
-    Task,
-    WorkerNotStarted,
-    available_cores,
-    open_pool,
-    supervisor,
-)
+from whet.workers import supervisor
+from whet.workers.answers import WorkerNotStarted
+from whet.workers.pool import open_pool
+from whet.workers.process import available_cores
+from whet.workers.session import Session
+from whet.workers.task import Kind, Task
 
 NO_ROOM = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 

@@ -84,7 +84,9 @@ def test_nothing_is_left_when_the_reaper_was_killed_before(tmp_path: Path) -> No
         import os, signal
         import worker_tasks as tasks
         from pathlib import Path
-        from whet.workers import Session, Task, open_pool
+        from whet.workers.pool import open_pool
+        from whet.workers.session import Session
+        from whet.workers.task import Task
 
         with open_pool(1, "fork") as pool:
             first = pool.submit(Task(os.getpid))
@@ -111,7 +113,9 @@ def test_nothing_is_left_by_a_script_that_closes_nothing(tmp_path: Path) -> None
         """
         import time
         import worker_tasks as tasks
-        from whet.workers import Session, Task, open_pool
+        from whet.workers.pool import open_pool
+        from whet.workers.session import Session
+        from whet.workers.task import Task
 
         pool = open_pool(2)
         pool.submit(Task(time.sleep, (600,)))
@@ -129,7 +133,8 @@ def test_a_forked_task_shares_no_buffers_handlers_or_exits_with_its_parent(tmp_p
     done = run_script(
         """
         import atexit, gc, os, signal, sys
-        from whet.workers import Task, open_pool
+        from whet.workers.pool import open_pool
+        from whet.workers.task import Task
 
         def task():
             gc.collect()
@@ -160,7 +165,9 @@ def test_a_process_forked_by_the_caller_leaves_the_workers_alone(tmp_path: Path)
         """
         import os, sys, warnings
         import worker_tasks as tasks
-        from whet.workers import Session, Task, open_pool
+        from whet.workers.pool import open_pool
+        from whet.workers.session import Session
+        from whet.workers.task import Task
 
         warnings.simplefilter("ignore")  # of forking beside threads
         with open_pool(1) as pool, Session(tasks.Counter) as session:

@@ -13,7 +13,8 @@ import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Limit, Status
-from whet.workers import Kind, Pool, Task, TaskOutcome, open_pool
+from whet.workers.pool import Pool, open_pool
+from whet.workers.task import Kind, Task, TaskOutcome
 
 
 @pytest.fixture(scope="module", params=["spawn", "fork"])

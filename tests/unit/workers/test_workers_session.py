@@ -13,7 +13,8 @@ import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout
+from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
+from whet.workers.session import Session
 
 
 @pytest.fixture(params=["spawn", "fork"], scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import worker_tasks as tasks
 
-from whet.workers import Session, WorkerDied, WorkerTimeout
-from whet.workers.spares import KEPT
+from whet.workers.answers import WorkerDied, WorkerTimeout
+from whet.workers.session import KEPT, Session
 
 
 @pytest.mark.medium

@@ -18,7 +18,9 @@ from typing import Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Limit, Status
-from whet.workers import Pool, Task, TaskOutcome, stage
+from whet.workers.pool import Pool
+from whet.workers.stages import stage
+from whet.workers.task import Task, TaskOutcome
 
 FOREVER = 600
 

@@ -21,7 +21,7 @@ from whet.cli.terminal.output import say
 from whet.core.event import Event, Noted
 from whet.core.miss import Miss
 from whet.targets.files import RecordedFiles
-from whet.workers import available_cores
+from whet.workers.process import available_cores
 
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor, Seat

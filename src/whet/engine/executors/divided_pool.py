@@ -11,8 +11,8 @@ from typing import Any
 
 from whet.core.frozen import FrozenMap
 from whet.engine.executors.node_pool import NodePool
-from whet.workers import Kind, Task, TaskOutcome, open_pool
-from whet.workers.task import Rest, Stayed
+from whet.workers.pool import open_pool
+from whet.workers.task import Kind, Rest, Stayed, Task, TaskOutcome
 
 LOOK_S = 0.05
 

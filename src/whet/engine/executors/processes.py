@@ -14,8 +14,8 @@ from whet.core.errors import UsageError
 from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
 from whet.engine.executors.protocol import Seat
 from whet.measure.gpu.nvml import installed_gpu
-from whet.workers import Session, process
-from whet.workers.session import RemoteObject
+from whet.workers import process
+from whet.workers.session import RemoteObject, Session
 
 
 @dataclass(frozen=True)

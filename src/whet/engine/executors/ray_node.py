@@ -13,8 +13,9 @@ from typing import Any
 from whet.core.frozen import FrozenMap
 from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
 from whet.engine.executors.protocol import SeatLostError
-from whet.workers import Session, open_pool
 from whet.workers.answers import Reply
+from whet.workers.pool import open_pool
+from whet.workers.session import Session
 from whet.workers.task import Kind, Task, TaskOutcome
 
 

@@ -16,7 +16,7 @@ from whet.measure.bench.bits import ReferenceBench
 from whet.measure.bench.protocol import Wide
 from whet.measure.racing.race import Exit
 from whet.search import Sparing, Strategy
-from whet.workers import no_forks
+from whet.workers.process import no_forks
 
 # Builds per core in one batch, where building must pause for measuring. It starts small, so that
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.

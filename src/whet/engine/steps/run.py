@@ -50,7 +50,7 @@ from whet.measure.bench.protocol import Bench
 from whet.measure.racing.race import Race
 from whet.search import Strategy
 from whet.store import Store
-from whet.workers import no_forks
+from whet.workers.process import no_forks
 
 
 class OneRun:

@@ -40,7 +40,7 @@ from whet.targets.schedule.script import (
     read_parameters,
     read_script,
 )
-from whet.workers import available_cores
+from whet.workers.process import available_cores
 
 _LIBRARY = Path(__file__).parent / "library"
 _MOST_THREADS = 1024

@@ -22,7 +22,7 @@ from whet.measure.bench.bits import (
 )
 from whet.measure.bench.protocol import DeviceRoom, Verdict, is_out_of_memory
 from whet.targets.base import asked
-from whet.workers import no_forks
+from whet.workers.process import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the
 # first config that ran has written. The others are about bits.

@@ -39,7 +39,7 @@ from whet.targets.triton.isolated.ipc_arguments import ALIGNMENT, Block, Packer,
 from whet.targets.triton.isolated.sending import launch_of
 from whet.testing import fake_cuda
 from whet.testing.fake_triton import fake_driver
-from whet.workers import Session
+from whet.workers.session import Session
 
 pytestmark = pytest.mark.skipif(
     fake_cuda.header_folder() is None, reason="needs Triton's cuda.h and a C compiler"

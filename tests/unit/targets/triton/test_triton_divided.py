@@ -27,7 +27,7 @@ from whet.targets.triton.compiler.divided import begin_kernel, reason_to_stay
 from whet.targets.triton.packed.portable import CacheSlot
 from whet.testing.build_nodes import WorkerNode
 from whet.testing.fake_triton import FakeTensor, fake_driver
-from whet.workers import Task
+from whet.workers.task import Task
 
 pytestmark = pytest.mark.medium
 

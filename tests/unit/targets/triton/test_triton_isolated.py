@@ -18,7 +18,7 @@ import whet
 from whet.core.status import Status
 from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
-from whet.workers import spares
+from whet.workers import session
 
 N = 8
 GOOD = (512, 1024)
@@ -165,7 +165,7 @@ def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver,
 def test_bits_are_compared_across_processes(fresh_driver, cold, monkeypatch):
     """A crash in between costs the process in which the reference ran."""
     monkeypatch.setenv("WHET_JOBS", "1")
-    monkeypatch.setattr(spares, "KEPT", 1)
+    monkeypatch.setattr(session, "KEPT", 1)
     blocks = (GOOD[0], parts.CRASH, parts.WRONG, GOOD[1])
     called(tuned_copy(*blocks, check="bitwise", search="grid"))
     assert cold.statuses()[parts.WRONG] == Status.WRONG_RESULT.value

@@ -15,7 +15,7 @@ import triton.language as tl
 import whet
 from whet.targets.triton import warn
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
-from whet.workers import open_pool
+from whet.workers.pool import open_pool
 
 N = 4
 
