@@ -35,7 +35,7 @@ from whet.core.workload import Workload
 from whet.engine.turns.lock import Turn
 from whet.store import open_store
 from whet.store.postgres.address import parse_address
-from whet.store.postgres.roles import grant
+from whet.store.postgres.schema import grant
 from whet.testing.samples import a_run, a_trial, a_workload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -14,9 +14,9 @@ from typing import Any
 
 from whet.core.workload import Workload
 from whet.store import open_store
-from whet.store.leases import LeaseHeld
 from whet.store.opening import STORE_WAIT_S
 from whet.store.postgres.local_first import LocalFirstStore
+from whet.store.protocol import LeaseHeld
 from whet.testing.samples import a_trial, a_workload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

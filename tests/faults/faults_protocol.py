@@ -39,12 +39,12 @@ from whet.core.errors import OtherSourceError, StoreError
 from whet.core.trial import Trial
 from whet.engine.target import BenchLimits
 from whet.store import open_store
-from whet.store.leases import LeaseHeld
 from whet.store.postgres import connections, local_first
 from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import open_direct
+from whet.store.protocol import LeaseHeld
 from whet.targets.function import function
 from whet.testing.samples import a_run, a_trial, a_workload
 

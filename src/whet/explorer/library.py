@@ -22,8 +22,7 @@ from whet.store import (
     open_if_there,
     store_place,
 )
-from whet.store.growth import FileState, file_state
-from whet.store.scanning import status_counts
+from whet.store.scanning import FileState, file_state, status_counts
 
 # Columns of that many rows are kept in memory; what was looked at first goes first.
 MOST_ROWS = 2_000_000

@@ -37,7 +37,7 @@ from whet.explorer.importance import importance
 from whet.explorer.library import Library
 from whet.explorer.subject import AbsentError, NotThereError, Subject
 from whet.store import StoreReader
-from whet.store.growth import GrowthWatch
+from whet.store.scanning import GrowthWatch
 
 _TYPES = {
     ".css": "text/css",

@@ -11,6 +11,7 @@ from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.store.memory import MemoryStore
+    from whet.store.merging import MergedPick, MergeReport
     from whet.store.opening import (
         ir_folder,
         is_missing,
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
         StoreWriter,
         WorkloadSummary,
     )
-    from whet.store.reports import GcReport, MergedPick, MergeReport
     from whet.store.sqlite import SqliteStore
+    from whet.store.sweeping import GcReport
 
 _HOMES = {
-    "GcReport": "reports",
+    "GcReport": "sweeping",
     "Match": "protocol",
     "MemoryStore": "memory",
-    "MergeReport": "reports",
-    "MergedPick": "reports",
+    "MergeReport": "merging",
+    "MergedPick": "merging",
     "OverlayStore": "overlay",
     "Pick": "protocol",
     "SqliteStore": "sqlite",

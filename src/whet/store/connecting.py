@@ -1,18 +1,19 @@
-"""A checked connection to a store's file: made, recognised, upgraded, or refused untouched."""
+"""A checked connection to a store's file: made, recognised, upgraded, or refused untouched; and the
+tables in it, with how a store of an older version becomes one of this version."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from whet.core.errors import StoreError, UsageError
 from whet.core.trial import new_id
-from whet.store import schema
 from whet.store.faults import another_store, network_error, result_code, store_error
 from whet.store.filesystems import network_filesystem
 
@@ -66,7 +67,7 @@ def _create(path: Path) -> None:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("PRAGMA synchronous = OFF")
             db.execute("BEGIN")
-            schema.create(db)
+            create(db)
             db.execute("COMMIT")
             # Only now: what closing copies from a log to the file may not fit, and nobody is told.
             db.execute("PRAGMA journal_mode = WAL")
@@ -126,7 +127,7 @@ def _check_owner(path: Path, *, locks: bool = True) -> None:
         if result_code(error) != sqlite3.SQLITE_CORRUPT or not locks:
             raise
         owner, version = _owner(path, "mode=ro")
-    if owner != schema.APPLICATION_ID:
+    if owner != APPLICATION_ID:
         what = "empty" if path.stat().st_size == 0 else "a database of another application"
         raise _not_a_store(path, what)
     _check_version(path, version)
@@ -138,10 +139,10 @@ def _owner(path: Path, options: str) -> tuple[int, int]:
 
 
 def _check_version(path: Path, version: int) -> None:
-    if version > schema.SCHEMA_VERSION:
+    if version > SCHEMA_VERSION:
         raise StoreError(
             f"store {path} has schema version {version}, but this whet supports versions up to "
-            f"{schema.SCHEMA_VERSION}; upgrade whet, or {another_store()}"
+            f"{SCHEMA_VERSION}; upgrade whet, or {another_store()}"
         )
     if version < 1:
         raise _not_a_store(path, f"a database with the unknown schema version {version}")
@@ -165,7 +166,7 @@ def _connect_writing(path: Path, busy_s: float) -> sqlite3.Connection:
         # Fewer, larger copies from the log to the file: a page changed often is copied once.
         db.execute("PRAGMA wal_autocheckpoint = 4000")
         db.execute("PRAGMA cache_size = -16384")
-        if stored_version(db) != schema.SCHEMA_VERSION:
+        if stored_version(db) != SCHEMA_VERSION:
             _upgrade(db, path, busy_s)
     except BaseException:
         db.close()
@@ -197,12 +198,12 @@ def _connect_apart(path: Path, network: str) -> sqlite3.Connection:
 
 def _readable(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     version = stored_version(db)
-    if not schema.OLDEST_READABLE <= version <= schema.SCHEMA_VERSION:
+    if not OLDEST_READABLE <= version <= SCHEMA_VERSION:
         db.close()
         _check_version(path, version)
         raise StoreError(
             f"store {path} has the older schema version {version} and is read-only; open it "
-            f"once with write access to upgrade it to {schema.SCHEMA_VERSION}"
+            f"once with write access to upgrade it to {SCHEMA_VERSION}"
         )
     return db
 
@@ -226,9 +227,9 @@ def _upgrade(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
     try:
         version = stored_version(db)
         _check_version(path, version)
-        if version < schema.SCHEMA_VERSION:
+        if version < SCHEMA_VERSION:
             backup = _back_up(path, version, busy_s)
-            schema.migrate(db, version)
+            migrate(db, version)
         db.execute("COMMIT")
     except BaseException as error:
         if db.in_transaction:
@@ -285,3 +286,196 @@ def stored_version(db: sqlite3.Connection) -> int:
 
 def pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+# "whet", in the place where SQLite files say whose they are.
+APPLICATION_ID = 0x77686574
+SCHEMA_VERSION = 6
+
+# Versions from this one on differ only in what may be missing, so they can be read as they are.
+OLDEST_READABLE = 2
+FIRST_WITH_TIMELINES = 3
+FIRST_WITH_MISSED = 4
+FIRST_WITH_MARKS = 5
+FIRST_WITH_PICKS = 6
+
+# Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
+# Ids of trials are random: an index of them alone would have every append touch pages all over
+# the file, while with the workload in front one workload's trials stay together.
+_WORKLOADS = """
+CREATE TABLE workloads (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  kernel      TEXT NOT NULL,
+  added       REAL NOT NULL,
+  active      REAL,
+  body        TEXT NOT NULL
+)"""
+
+_TRIALS = """
+CREATE TABLE trials (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  config_id   TEXT NOT NULL,
+  status      TEXT NOT NULL,
+  median_ns   REAL,
+  created     REAL NOT NULL,
+  run_id      TEXT NOT NULL,
+  config      TEXT NOT NULL,
+  cost        TEXT NOT NULL,
+  facts       TEXT NOT NULL,
+  "limit"     TEXT,
+  timing      TEXT,
+  samples     BLOB,
+  error       TEXT NOT NULL,
+  UNIQUE (workload, id)
+)"""
+
+# One row per config: which trial is its latest. Kept in the transaction that appends the trial.
+# `first` is the config's first trial and gives the order of appearance. `trial` and `first` are
+# no foreign keys: that would want two more indexes for every delete to look into.
+_LATEST = """
+CREATE TABLE latest (
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  config_id   TEXT NOT NULL,
+  first       INTEGER NOT NULL,
+  trial       INTEGER NOT NULL,
+  ok          INTEGER NOT NULL,
+  median_ns   REAL,
+  PRIMARY KEY (workload, config_id)
+) WITHOUT ROWID"""
+
+_RUNS = """
+CREATE TABLE runs (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  started     REAL NOT NULL,
+  outcome     TEXT NOT NULL,
+  best_id     TEXT,
+  body        TEXT NOT NULL
+)"""
+
+# Apart from the runs, which are read often, and much smaller.
+_TIMELINES = """
+CREATE TABLE timelines (
+  run         INTEGER PRIMARY KEY REFERENCES runs(n) ON DELETE CASCADE,
+  body        BLOB NOT NULL
+)"""
+
+# Keys that were met where nothing may be tuned. Their workloads have no row until they are tuned.
+_MISSED = """
+CREATE TABLE missed (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  kernel      TEXT NOT NULL,
+  at          REAL NOT NULL,
+  body        TEXT NOT NULL
+)"""
+
+# One row for each run that is in the middle of first launches, so hardly ever more than one.
+_MARKS = """
+CREATE TABLE marks (
+  n           INTEGER PRIMARY KEY,
+  run_id      TEXT NOT NULL UNIQUE,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  body        TEXT NOT NULL
+)"""
+
+# One row for each workload with runs of several stores that no run has brought together yet: the
+# trial that is its pick, those it is contested with, and all that may not go before a run decides,
+# as lists of `trials.n`. It follows from runs and trials; kept, since look-ups have to be quick.
+_PICKS = """
+CREATE TABLE picks (
+  workload    INTEGER PRIMARY KEY REFERENCES workloads(n) ON DELETE CASCADE,
+  trial       INTEGER NOT NULL,
+  rivals      TEXT NOT NULL,
+  kept        TEXT NOT NULL
+)"""
+
+_LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
+
+_CURRENT = (
+    _WORKLOADS,
+    "CREATE INDEX workloads_by_kernel ON workloads(kernel)",
+    _TRIALS,
+    "CREATE INDEX trials_by_workload ON trials(workload)",
+    _LATEST,
+    _LATEST_INDEX,
+    _RUNS,
+    "CREATE INDEX runs_by_start ON runs(workload, started)",
+    _TIMELINES,
+    _MISSED,
+    _MARKS,
+    _PICKS,
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Fills an empty database; the caller's transaction makes it all or nothing."""
+    for statement in _CURRENT:
+        db.execute(statement)
+
+
+def migrate(db: sqlite3.Connection, version: int) -> None:
+    """Takes `version` to `SCHEMA_VERSION`, step by step, inside the caller's transaction."""
+    while version < SCHEMA_VERSION:
+        _STEPS[version](db)
+        version += 1
+        db.execute(f"PRAGMA user_version = {version}")
+
+
+def _from_1(db: sqlite3.Connection) -> None:
+    """Version 1 searched all trials for the latest, and for when a workload was last active."""
+    db.execute(_LATEST)
+    db.execute(_LATEST_INDEX)
+    db.execute(
+        """
+        INSERT INTO latest (workload, config_id, first, trial, ok, median_ns)
+        SELECT t.workload, t.config_id, ends.first, t.n, t.status = 'ok', t.median_ns
+        FROM (SELECT min(n) AS first, max(n) AS last FROM trials GROUP BY workload, config_id) ends
+        JOIN trials t ON t.n = ends.last
+        """
+    )
+    db.execute("ALTER TABLE workloads ADD COLUMN active REAL")
+    moments = dict(db.execute("SELECT workload, max(created) FROM trials GROUP BY workload"))
+    for workload, body in db.execute("SELECT workload, body FROM runs"):
+        run = json.loads(body)
+        end = run["started"] + run["wall_s"]
+        moments[workload] = max(moments.get(workload, end), end)
+    db.executemany(
+        "UPDATE workloads SET active = ? WHERE n = ?",
+        [(moment, workload) for workload, moment in moments.items()],
+    )
+
+
+def _from_2(db: sqlite3.Connection) -> None:
+    """Version 2 kept no timelines; its runs have none."""
+    db.execute(_TIMELINES)
+
+
+def _from_3(db: sqlite3.Connection) -> None:
+    """Version 3 did not write down what it missed."""
+    db.execute(_MISSED)
+
+
+def _from_4(db: sqlite3.Connection) -> None:
+    """Version 4 wrote nothing down before a launch."""
+    db.execute(_MARKS)
+
+
+def _from_5(db: sqlite3.Connection) -> None:
+    """Version 5 took the newest run's choice, whichever store it came from."""
+    db.execute(_PICKS)
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+}

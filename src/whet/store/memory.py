@@ -20,14 +20,11 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.faults import unknown_run, unknown_workload
-from whet.store.lineage import placed
-from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, merged_pick, take_missed
-from whet.store.picking import MergeDecision, best_of, decide
-from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
-from whet.store.reports import GcReport, MergedPick, MergeReport
-from whet.store.sweeping import Sweep, Weighed
+from whet.store.merging import Contents, MergedPick, MergeReport, contents, merged_pick, take_missed
+from whet.store.picking import MergeDecision, best_of, decide, placed
+from whet.store.protocol import LOCK, Match, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.sweeping import GcReport, Sweep, Weighed
 
 
 @dataclass(eq=False)

@@ -1,17 +1,40 @@
-"""Reading one store whole, so that another can take it in."""
+"""Reading one store whole, so that another can take it in, and what came of that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
-from whet.core.workload import Device, Workload
-from whet.store.lineage import departing
+from whet.core.workload import Workload
+from whet.store.picking import departing
 from whet.store.protocol import Pick, Store, StoreReader
-from whet.store.reports import MergedPick
+
+
+@dataclass(frozen=True)
+class MergedPick:
+    """What a merge has made of a workload's pick; `before` is None where there was none."""
+
+    workload: Workload
+    before: Trial | None
+    now: Pick
+
+    @property
+    def changed(self) -> bool:
+        return self.before is not None and self.before.config != self.now.trial.config
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What was not there before. `picks` are those that the merge has changed, and those of the
+    other store's workloads that are contested, whether or not they were so before."""
+
+    trials: int = 0
+    runs: int = 0
+    workloads: int = 0
+    picks: tuple[MergedPick, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,26 +59,6 @@ class Contents:
 def contents(store: StoreReader) -> Iterator[Contents]:
     for summary in store.workloads():
         yield _contents(store, summary.workload)
-
-
-def arriving(store: StoreReader, other: StoreReader) -> list[Workload]:
-    """What a merge of `other` would make known that `store` does not know yet."""
-    known = {summary.workload.id for summary in store.workloads()}
-    theirs = [summary.workload for summary in other.workloads()]
-    return [workload for workload in theirs if workload.id not in known]
-
-
-def identity(device: Device) -> Device:
-    """Equal for devices whose results are each other's: limits are left out, as in `Workload.id`"""
-    return Device(device.name, device.vendor, device.architecture, device.driver)
-
-
-def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
-    """Devices of one name that are not the same: another driver, architecture or vendor."""
-    by_name: dict[str, dict[Device, None]] = {}
-    for device in devices:
-        by_name.setdefault(device.name, {})[identity(device)] = None
-    return [tuple(several) for several in by_name.values() if len(several) > 1]
 
 
 def _contents(store: StoreReader, workload: Workload) -> Contents:

@@ -14,11 +14,11 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.beside import LayeredModels
-from whet.store.lineage import departing, placed
 from whet.store.matching import nearest
-from whet.store.picking import best_of
+from whet.store.merging import MergeReport
+from whet.store.picking import best_of, departing, placed
 from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
-from whet.store.reports import GcReport, MergeReport
+from whet.store.sweeping import GcReport
 
 
 class OverlayStore(Store):

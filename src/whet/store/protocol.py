@@ -1,17 +1,20 @@
 """`Store`: where trials and runs are kept, and what any store owes its callers.
 
-Code that only looks things up asks for a `StoreReader`.
+Code that only looks things up asks for a `StoreReader`. `LeasingStore` is what a store of a fleet
+has besides.
 
 `whet.testing.store_kit` holds these obligations as tests.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Collection, Iterable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from whet.core.config import Config
 from whet.core.run import Run
@@ -22,9 +25,17 @@ if TYPE_CHECKING:
     from whet.core.miss import Miss
     from whet.core.process import Mark
     from whet.core.timeline import Timeline
-    from whet.store.reports import GcReport, MergeReport
+    from whet.store.merging import MergeReport
+    from whet.store.sweeping import GcReport
+
 
 Models: TypeAlias = MutableMapping[str, str]
+
+# One lock for all stores of a process, held across every fork. So a fork never happens in the midst
+# of an operation: the child inherits stores that are idle, and a lock that is free.
+LOCK = threading.RLock()
+
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 @dataclass(frozen=True)
@@ -274,3 +285,31 @@ class Store(StoreReader, StoreWriter, Protocol):
 
 # What a class must have to be a store.
 STORE_MEMBERS = tuple(name for name in dir(Store) if not name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class LeaseHeld:
+    """Somebody else has the lease: `process` is what they said of themselves, `since` is by the
+    server's clock."""
+
+    process: str
+    since: float
+
+
+class Lease(Protocol):
+    """Renewed until it is released, or lost with the connection or the process."""
+
+    @property
+    def lost(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+@runtime_checkable
+class LeasingStore(Protocol):
+    """A store of a fleet."""
+
+    def lease(self, workload_id: str, process: str) -> Lease | LeaseHeld | None:
+        """Without waiting; None where the server is away, so that nobody can be asked. After it has
+        been had, reading the workload shows what others have found until then."""
+        ...

@@ -17,10 +17,17 @@ from whet.core.run import Run
 from whet.core.shown import drawn
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store import schema
 from whet.store import statements as sql
 from whet.store.beside import FolderModels, identity_of, lock_folder_of, size_of
-from whet.store.connecting import connect, stored_version
+from whet.store.connecting import (
+    FIRST_WITH_MARKS,
+    FIRST_WITH_MISSED,
+    FIRST_WITH_PICKS,
+    FIRST_WITH_TIMELINES,
+    SCHEMA_VERSION,
+    connect,
+    stored_version,
+)
 from whet.store.faults import (
     gone_error,
     read_only_error,
@@ -28,10 +35,9 @@ from whet.store.faults import (
     unknown_run,
     unknown_workload,
 )
-from whet.store.lineage import placed
-from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.picking import placed
+from whet.store.protocol import LOCK, Match, Pick, Store, StoreReader, WorkloadSummary
 from whet.store.rows import (
     Row,
     in_its_place,
@@ -53,9 +59,8 @@ if TYPE_CHECKING:
     from whet.core.miss import Miss
     from whet.core.process import Mark
     from whet.core.timeline import Timeline
-    from whet.store.merging import Contents
-    from whet.store.reports import GcReport, MergedPick, MergeReport
-    from whet.store.sweeping import Sweep
+    from whet.store.merging import Contents, MergedPick, MergeReport
+    from whet.store.sweeping import GcReport, Sweep
 
 
 class SqliteStore(Store):
@@ -76,7 +81,7 @@ class SqliteStore(Store):
             self._db: sqlite3.Connection | None
             self._db, self._read_only = connect(self._path, read_only=read_only, busy_s=busy_s)
             self._file = identity_of(self._path)
-            self._is_old = stored_version(self._db) < schema.SCHEMA_VERSION
+            self._is_old = stored_version(self._db) < SCHEMA_VERSION
 
     @property
     def location(self) -> str:
@@ -177,7 +182,7 @@ class SqliteStore(Store):
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading() as db:
-            if stored_version(db) < schema.FIRST_WITH_TIMELINES:
+            if stored_version(db) < FIRST_WITH_TIMELINES:
                 return None
             row = db.execute(sql.TIMELINE, (run_id,)).fetchone()
             return None if row is None else timeline_of(row, self.location)
@@ -189,7 +194,7 @@ class SqliteStore(Store):
 
     def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         with self._reading() as db:
-            if stored_version(db) < schema.FIRST_WITH_MISSED:
+            if stored_version(db) < FIRST_WITH_MISSED:
                 return []
             rows = db.execute(sql.MISSED, {"kernel": kernel, "tuned": tuned}).fetchall()
             return [miss_of(row, self.location) for row in rows]
@@ -212,7 +217,7 @@ class SqliteStore(Store):
 
     def marks(self, workload_id: str) -> list[Mark]:
         with self._reading() as db:
-            if stored_version(db) < schema.FIRST_WITH_MARKS:
+            if stored_version(db) < FIRST_WITH_MARKS:
                 return []
             rows = db.execute(sql.MARKS, (workload_id,)).fetchall()
             return [mark_of(row, self.location) for row in rows]
@@ -255,8 +260,7 @@ class SqliteStore(Store):
         return report
 
     def merge(self, other: StoreReader) -> MergeReport:
-        from whet.store.merging import contents, merged_pick, take_missed
-        from whet.store.reports import MergeReport
+        from whet.store.merging import MergeReport, contents, merged_pick, take_missed
 
         self._refuse_if_read_only()
         workloads = trials = runs = 0
@@ -288,7 +292,7 @@ class SqliteStore(Store):
     def _connection(self) -> sqlite3.Connection:
         """In a forked child: a connection of its own.
 
-        The inherited one is idle (see `whet.store.locking`) and has to be closed first. Left
+        The inherited one is idle (see `whet.store.protocol`) and has to be closed first. Left
         open, SQLite would take the parent's locks for locks of this process, take none for the
         new connection, and lose what it writes as soon as the parent closes the file.
         """
@@ -372,7 +376,7 @@ class SqliteStore(Store):
 
     def _pick(self, db: sqlite3.Connection, workload_id: str) -> Pick | None:
         # An older version did not look at where runs came from.
-        undivided = self._is_old and stored_version(db) < schema.FIRST_WITH_PICKS
+        undivided = self._is_old and stored_version(db) < FIRST_WITH_PICKS
         statement = sql.NEWEST_PICK if undivided else sql.PICK
         row = db.execute(statement, {"workload": workload_id}).fetchone()
         return None if row is None else pick_of(row, db, workload_id, self.location)

@@ -11,7 +11,7 @@ from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.store import statements as sql
-from whet.store.lineage import lineages
+from whet.store.picking import lineages
 from whet.store.protocol import Pick
 from whet.store.rows import Row, trial_of
 

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.frozen import FrozenMap
-from whet.store import schema
 from whet.store import statements as sql
 from whet.store.beside import removed_code, removed_columns, removed_journeys
-from whet.store.connecting import pragma, stored_version
-from whet.store.reports import GcReport
-from whet.store.sweeping import Sweep, Weighed
+from whet.store.connecting import FIRST_WITH_PICKS, FIRST_WITH_TIMELINES, pragma, stored_version
+from whet.store.sweeping import GcReport, Sweep, Weighed
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
         "cutoff": sweep.cutoff,
     }
     trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
-    if stored_version(db) >= schema.FIRST_WITH_TIMELINES:
+    if stored_version(db) >= FIRST_WITH_TIMELINES:
         estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
     report = GcReport(
         trials=trials,
@@ -103,7 +101,7 @@ def live_bytes(db: sqlite3.Connection) -> int:
 
 def _kept(db: sqlite3.Connection) -> str:
     """What several stores' picks rest on, as a list of `trials.n`."""
-    if stored_version(db) < schema.FIRST_WITH_PICKS:
+    if stored_version(db) < FIRST_WITH_PICKS:
         return "[]"
     return json.dumps([n for (n,) in db.execute(sql.KEPT)])
 
@@ -120,7 +118,7 @@ def _weighed(
     if exact:
         for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS, {"kept": kept}):
             weights[n], superseded[n] = of_all, of_superseded
-        timelines = stored_version(db) >= schema.FIRST_WITH_TIMELINES
+        timelines = stored_version(db) >= FIRST_WITH_TIMELINES
         more = [sql.WEIGH_TIMELINES] if timelines else []
         for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
             for n, of_all in db.execute(statement):

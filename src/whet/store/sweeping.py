@@ -1,12 +1,28 @@
-"""What `gc` was asked to remove, checked, and what that comes to in a given store."""
+"""What `gc` was asked to remove, checked; what that comes to in a given store; and what went."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whet.core.errors import UsageError
+from whet.core.frozen import FrozenMap
+
+
+@dataclass(frozen=True)
+class GcReport:
+    """What went, or would go in a dry run, where the bytes are an estimate.
+
+    `bytes_left` is what the store then holds; `kernels` counts the workloads by kernel."""
+
+    trials: int = 0
+    runs: int = 0
+    workloads: int = 0
+    bytes_freed: int = 0
+    bytes_left: int = 0
+    kernels: FrozenMap[int] = field(default_factory=FrozenMap)
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)

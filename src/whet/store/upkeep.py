@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 from whet.core.errors import StoreError, UsageError
 from whet.core.frozen import FrozenMap
-from whet.store import schema
-from whet.store.connecting import stored_version
+from whet.store.connecting import SCHEMA_VERSION, stored_version
 from whet.store.opening import is_missing, open_store, store_place
 from whet.store.protocol import StoreReader
 from whet.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from whet.store.postgres.store import PostgresStore
-    from whet.store.postgres.writers import Contribution
+    from whet.store.postgres.store import Contribution, PostgresStore
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def grant_role(where: str | None, level: str, role: str) -> str:
     """Lets a role of the database use the store; returns the store's location."""
     place = shared_place(where, "roles")
     from whet.store.postgres.address import parse_address
-    from whet.store.postgres.roles import grant
+    from whet.store.postgres.schema import grant
 
     grant(parse_address(where or os.environ["WHET_STORE"]), level, role)
     return place
@@ -168,7 +166,7 @@ def _is_shared(place: str) -> bool:
 
 def _file_version(place: str) -> int:
     if place == ":memory:" or not os.path.exists(place):
-        return schema.SCHEMA_VERSION if place == ":memory:" else 0
+        return SCHEMA_VERSION if place == ":memory:" else 0
     with closing(sqlite3.connect(f"{Path(place).as_uri()}?mode=ro", uri=True)) as db:
         return stored_version(db)
 

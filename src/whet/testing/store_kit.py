@@ -21,8 +21,8 @@ from whet.core.errors import UsageError
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.workload import Limits, Workload
+from whet.store.merging import MergeReport
 from whet.store.protocol import Match, Store
-from whet.store.reports import MergeReport
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import (
     WORKLOAD,

@@ -15,8 +15,8 @@ from whet.core.run import Result
 from whet.engine.settings import Settings
 from whet.store import Store, open_store
 from whet.store.postgres.address import parse_address, with_trust
-from whet.store.postgres.promoting import promote
-from whet.store.postgres.roles import grant
+from whet.store.postgres.schema import grant
+from whet.store.postgres.verified import promote
 from whet.store.upkeep import init_store, promotable
 
 pytestmark = pytest.mark.medium

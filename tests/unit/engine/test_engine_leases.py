@@ -17,9 +17,9 @@ from whet.core.config import Config
 from whet.engine.settings import Settings
 from whet.engine.turns.lock import Turn
 from whet.store import open_store
-from whet.store.leases import LeaseHeld
 from whet.store.postgres import local_first
 from whet.store.postgres.local_first import LocalFirstStore
+from whet.store.protocol import LeaseHeld
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

@@ -18,8 +18,7 @@ from whet.core.errors import StoreError, UsageError
 from whet.store import Match, MemoryStore, MergeReport, SqliteStore, StoreWriter
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.bundle import active_bundle, open_bundle
-from whet.store.bundles.unpacking import unpack_bundle
-from whet.store.bundles.writing import FolderBinaries, write_bundle
+from whet.store.bundles.writing import FolderBinaries, unpack_bundle, write_bundle
 from whet.testing.samples import a_trial, a_workload
 from whet.testing.store_kit_base import in_child
 

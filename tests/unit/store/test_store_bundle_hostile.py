@@ -32,9 +32,9 @@ from hypothesis import strategies as st
 
 from whet.core.errors import BundleError, StoreError, UsageError
 from whet.store import MemoryStore
+from whet.store.bundles.archive import MAX_ENTRY_BYTES, MAX_MANIFEST_BYTES
 from whet.store.bundles.bundle import open_bundle
-from whet.store.bundles.format import MAX_ENTRY_BYTES, MAX_MANIFEST_BYTES
-from whet.store.bundles.unpacking import unpack_bundle
+from whet.store.bundles.writing import unpack_bundle
 
 BINARY_ENTRY = f"binaries/{KEY}/matmul.cubin"
 

@@ -17,8 +17,7 @@ from whet.core.miss import Argument, LaunchGrid, Miss, Placement
 from whet.core.workload import Origin
 from whet.store import MemoryStore
 from whet.store.bundles.bundle import open_bundle
-from whet.store.bundles.unpacking import unpack_bundle
-from whet.store.bundles.writing import write_bundle
+from whet.store.bundles.writing import unpack_bundle, write_bundle
 from whet.testing.samples import a_workload
 
 MISS = Miss(

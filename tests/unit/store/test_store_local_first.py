@@ -23,10 +23,9 @@ from whet.core.workload import Workload
 from whet.store import Store, open_store, unsent
 from whet.store.postgres import connections
 from whet.store.postgres.address import parse_address
-from whet.store.postgres.intake import receive
-from whet.store.postgres.local_first import LocalFirstStore
+from whet.store.postgres.local_first import LocalFirstStore, receive
 from whet.store.postgres.outbox import OutboxEntry
-from whet.store.postgres.roles import grant
+from whet.store.postgres.schema import grant
 from whet.store.postgres.store import PostgresStore
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, in_child, refusal

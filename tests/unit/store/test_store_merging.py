@@ -7,7 +7,8 @@ from dataclasses import replace
 from whet.core.trial import Trial
 from whet.core.workload import Limits
 from whet.store import MemoryStore
-from whet.store.merging import arriving, contents, identity, lookalikes
+from whet.store.matching import arriving, identity, lookalikes
+from whet.store.merging import contents
 from whet.testing.samples import a_trial, a_workload
 
 WORKLOAD = a_workload()

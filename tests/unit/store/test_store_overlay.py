@@ -14,8 +14,8 @@ from whet.core.status import Status
 from whet.store import MemoryStore, OverlayStore, SqliteStore, Store, open_if_there, open_store
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
+from whet.store.merging import MergeReport
 from whet.store.protocol import Match
-from whet.store.reports import MergeReport
 from whet.testing.samples import a_run, a_trial, a_workload
 
 WORKLOAD = a_workload()

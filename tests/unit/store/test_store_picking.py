@@ -15,8 +15,7 @@ from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.store import MemoryStore, OverlayStore, SqliteStore, Store, open_store
 from whet.store.bundles.bundle import open_bundle
-from whet.store.bundles.unpacking import unpack_bundle
-from whet.store.bundles.writing import write_bundle
+from whet.store.bundles.writing import unpack_bundle, write_bundle
 from whet.testing.samples import a_run, a_trial
 from whet.testing.store_kit import WORKLOAD, contested, shown, tuned
 

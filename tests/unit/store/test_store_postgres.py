@@ -17,8 +17,8 @@ from whet.store import SqliteStore, Store, open_store
 from whet.store.postgres import schema
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.faults import ServerAwayError
-from whet.store.postgres.leasing import take_lease
-from whet.store.postgres.roles import grant
+from whet.store.postgres.local_first import take_lease
+from whet.store.postgres.schema import grant
 from whet.store.postgres.store import PostgresStore
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, refusal

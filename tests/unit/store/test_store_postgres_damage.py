@@ -13,9 +13,9 @@ from whet.core.config import Config
 from whet.core.miss import Miss
 from whet.store import open_store
 from whet.store.postgres.address import with_trust
-from whet.store.postgres.promoting import promote
 from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.verified import promote
 from whet.store.upkeep import counts_of, faults_in
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -16,9 +16,9 @@ import pytest
 from postgres_server import CutProxy, PostgresServer
 from whet.core.config import Config
 from whet.store import open_store
-from whet.store.leases import LeaseHeld
 from whet.store.postgres import link, local_first
 from whet.store.postgres.local_first import LocalFirstStore
+from whet.store.protocol import LeaseHeld
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

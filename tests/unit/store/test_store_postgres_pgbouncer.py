@@ -11,11 +11,10 @@ import pytest
 from postgres_server import PgBouncer, PostgresServer, new_namespace
 from whet.core.config import Config
 from whet.store import SqliteStore, open_store
-from whet.store.leases import LeaseHeld
-from whet.store.postgres.leasing import renew_lease, take_lease
-from whet.store.postgres.local_first import LocalFirstStore
-from whet.store.postgres.promoting import promote
+from whet.store.postgres.local_first import LocalFirstStore, renew_lease, take_lease
 from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.verified import promote
+from whet.store.protocol import LeaseHeld
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

@@ -22,13 +22,11 @@ from whet.core.trial import Trial
 from whet.core.workload import Origin, Workload
 from whet.store import SqliteStore, open_store
 from whet.store.postgres.address import parse_address, with_trust
-from whet.store.postgres.leasing import renew_lease, take_lease
-from whet.store.postgres.local_first import LocalFirstStore
-from whet.store.postgres.promoting import promote, withdraw
-from whet.store.postgres.roles import grant
+from whet.store.postgres.local_first import LocalFirstStore, renew_lease, take_lease
+from whet.store.postgres.schema import grant
 from whet.store.postgres.signing import Promotion, SigningKey, TrustedKeys, canonical_bytes
 from whet.store.postgres.store import PostgresStore
-from whet.store.postgres.verified import VerifiedStore
+from whet.store.postgres.verified import VerifiedStore, promote, withdraw
 from whet.store.rows import workload_body
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal

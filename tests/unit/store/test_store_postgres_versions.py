@@ -15,12 +15,12 @@ from postgres_server import USER, PostgresServer, new_namespace
 from whet.core.run import Outcome
 from whet.core.workload import Origin
 from whet.store import open_store
-from whet.store.leases import LeaseHeld
-from whet.store.postgres import roles, schema, statements
+from whet.store.postgres import schema, statements
 from whet.store.postgres.address import parse_address
-from whet.store.postgres.leasing import renew_lease, take_lease
-from whet.store.postgres.promoting import promote
+from whet.store.postgres.local_first import renew_lease, take_lease
 from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.verified import promote
+from whet.store.protocol import LeaseHeld
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal
 
@@ -97,7 +97,7 @@ END $$"""
 def whet_of_version_1() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "SCHEMA_VERSION", 1)
-        patch.setitem(roles._MORE, "contributor", CONTRIBUTE_1)
+        patch.setitem(schema._MORE, "contributor", CONTRIBUTE_1)
         for name, text in STATEMENTS_1.items():
             patch.setattr(statements, name, text)
         yield patch
@@ -135,7 +135,7 @@ def older(postgres_server: PostgresServer, postgres_url: str) -> PostgresStore:
     postgres_server.sql(f"CREATE ROLE {role} LOGIN")
     with whet_of_version_1():
         opened(postgres_url).close()
-        roles.grant(parse_address(postgres_url), "contributor", role)
+        schema.grant(parse_address(postgres_url), "contributor", role)
         return learned(opened(postgres_url.replace(f"{USER}@", f"{role}@")))
 
 
@@ -172,7 +172,7 @@ def test_a_client_of_version_2_goes_on_and_can_no_longer_make_a_workload_unreada
         patch.setattr(schema, "SCHEMA_VERSION", 2)
         opened(postgres_url).close()
         postgres_server.sql(KEEP_WORKLOADS_2.replace("{s}", namespace))
-        roles.grant(parse_address(postgres_url), "contributor", role)
+        schema.grant(parse_address(postgres_url), "contributor", role)
         older = opened(postgres_url.replace(f"{USER}@", f"{role}@"))
     older.save_run(a_run(WORKLOAD, {"BM": 1}))
     damage = f"UPDATE {namespace}.workloads SET body = replace(body, ':512,', ':512.0,')"

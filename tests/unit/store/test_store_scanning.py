@@ -17,8 +17,14 @@ from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Cost, Trial
 from whet.store import MemoryStore, OverlayStore, SqliteStore
-from whet.store.growth import GrowthWatch, file_state
-from whet.store.scanning import TrialRows, column_folder, scan, status_counts
+from whet.store.scanning import (
+    GrowthWatch,
+    TrialRows,
+    column_folder,
+    file_state,
+    scan,
+    status_counts,
+)
 
 ODD: list[dict[str, Any]] = [
     {"a": 1, "b": "x,y"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.store.toolchains import built_with, current, matches, versions
+from whet.store.matching import built_with, current, matches, versions
 from whet.testing.samples import a_workload
 
 GCC = "gcc (Debian 12.2.0-14) 12.2.0"

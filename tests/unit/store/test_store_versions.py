@@ -13,17 +13,17 @@ import pytest
 from test_store_migration import RUN, TRIALS, WORKLOAD, make_version_1, version_of
 
 from whet.core.errors import StoreError
-from whet.store import connecting, open_store, schema
+from whet.store import connecting, open_store
 from whet.testing.store_kit_base import in_child
 
-OLDER = range(1, schema.SCHEMA_VERSION)
+OLDER = range(1, connecting.SCHEMA_VERSION)
 
 
 def make_version(path: Path, version: int) -> None:
     make_version_1(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for older in range(1, version):
-            schema._STEPS[older](db)
+            connecting._STEPS[older](db)
         db.execute(f"PRAGMA user_version = {version}")
 
 
@@ -46,7 +46,7 @@ def test_every_older_version_is_upgraded_and_a_copy_kept(tmp_path: Path, version
     make_version(path, version)
     before = everything(path)
     check_all_known(path)
-    assert version_of(path) == schema.SCHEMA_VERSION
+    assert version_of(path) == connecting.SCHEMA_VERSION
     backup = tmp_path / f"store.db.v{version}.bak"
     assert version_of(backup) == version
     assert everything(backup) == before
@@ -71,7 +71,7 @@ def test_the_next_version_is_refused_and_keeps_every_byte(tmp_path: Path, read_o
     path = tmp_path / "store.db"
     open_store(path).close()
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+        db.execute(f"PRAGMA user_version = {connecting.SCHEMA_VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(StoreError, match="upgrade whet"):
         open_store(path, read_only=read_only)
@@ -93,13 +93,13 @@ def die_after(step: Callable[..., object]) -> Callable[..., None]:
 
 MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "before the copy has its name": lambda patch: patch.setattr(connecting, "_link_free", die),
-    "before the first step": lambda patch: patch.setattr(schema, "migrate", die),
+    "before the first step": lambda patch: patch.setattr(connecting, "migrate", die),
     "after the last step": lambda patch: patch.setattr(
-        schema, "migrate", die_after(schema.migrate)
+        connecting, "migrate", die_after(connecting.migrate)
     ),
     **{
         f"after step {number}": lambda patch, number=number: patch.setitem(  # type: ignore[misc]
-            schema._STEPS, number, die_after(schema._STEPS[number])
+            connecting._STEPS, number, die_after(connecting._STEPS[number])
         )
         for number in OLDER
     },
@@ -124,4 +124,4 @@ def test_kill_9_during_an_upgrade_leaves_the_old_store_whole(
     assert version_of(path) == 1
     assert everything(path) == before
     check_all_known(path)
-    assert version_of(path) == schema.SCHEMA_VERSION
+    assert version_of(path) == connecting.SCHEMA_VERSION

@@ -22,7 +22,7 @@ from whet.store import (
     open_store,
     store_place,
 )
-from whet.store.merging import identity, lookalikes
+from whet.store.matching import identity, lookalikes
 from whet.targets.files import RecordedFiles
 
 SHORT_ID = 8

@@ -33,8 +33,8 @@ from whet.store import MemoryStore
 if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.store import Store, StoreReader
+    from whet.store.bundles.archive import Manifest
     from whet.store.bundles.bundle import Bundle
-    from whet.store.bundles.format import Manifest
     from whet.store.bundles.writing import FolderBinaries
     from whet.targets.triton.jit.packing import Packing
 
@@ -144,7 +144,7 @@ def unpacked(
 ) -> tuple[list[str], dict[str, Any]]:
     """Adds a bundle to a store; what to say of it, to people and to programs."""
     from whet.engine.fallback.models import models_beside
-    from whet.store.bundles.unpacking import unpack_bundle
+    from whet.store.bundles.writing import unpack_bundle
 
     before = len(opened.missed())
     done = unpack_bundle(bundle, opened, binaries)
@@ -260,7 +260,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
 
 
 def _listing(bundle: Bundle) -> list[str]:
-    from whet.store.bundles.format import printable
+    from whet.store.bundles.archive import printable
 
     manifest = bundle.manifest
     counts = {**_counts(manifest), "specialization": len(bundle.jit_lines())}

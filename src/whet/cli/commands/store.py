@@ -53,8 +53,15 @@ from whet.store import (
     store_place,
     unsent,
 )
-from whet.store.merging import arriving, identity, lookalikes
-from whet.store.toolchains import built_with, current, matches, versions
+from whet.store.matching import (
+    arriving,
+    built_with,
+    current,
+    identity,
+    lookalikes,
+    matches,
+    versions,
+)
 from whet.store.upkeep import (
     counts_of,
     faults_in,
@@ -67,7 +74,7 @@ from whet.store.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from whet.store.postgres.promoting import PromotionReport
+    from whet.store.postgres.verified import PromotionReport
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -460,8 +467,8 @@ def promote(
       whet store promote --all --dry-run
       whet store promote matmul --withdraw
     """
-    from whet.store.postgres.promoting import promote as put_forward
-    from whet.store.postgres.promoting import withdraw
+    from whet.store.postgres.verified import promote as put_forward
+    from whet.store.postgres.verified import withdraw
 
     if (name is None) is not every:
         raise UsageError("name a kernel or a workload, or use --all for all of them")

@@ -19,7 +19,7 @@ from whet.core.process import Holder, ProcessName
 from whet.engine.host import lives, this_process
 from whet.engine.turns.shared import opened_for_all, shared_locks
 from whet.store import OverlayStore, StoreReader
-from whet.store.leases import Lease, LeaseHeld, LeasingStore
+from whet.store.protocol import Lease, LeaseHeld, LeasingStore
 
 # A wait is worth a line once it is as long as this, or half of what it may be.
 ANNOUNCE_S = 0.5

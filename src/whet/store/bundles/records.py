@@ -1,4 +1,4 @@
-"""Workloads, runs and trials as lines of a bundle, and back with every type checked.
+"""Workloads, runs, trials and missed keys as lines of a bundle, and back with every type checked.
 
 In `store*.jsonl` a workload is one line that says how many runs and trials follow it, a line
 each, so that a reader can pass over workloads it was not asked for. In `index-*.jsonl` a
@@ -9,17 +9,18 @@ any, and a line with its best trial, or null.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from whet.core.errors import WhetError
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import LimitKind
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.bundles.format import parsed
-from whet.store.bundles.shapes import (
+from whet.store.bundles.archive import (
     BOOLEAN,
     COUNT,
     INTEGER,
@@ -32,6 +33,7 @@ from whet.store.bundles.shapes import (
     Maybe,
     check,
     one_of,
+    parsed,
 )
 from whet.store.memory import WorkloadHistory
 from whet.store.protocol import WorkloadSummary
@@ -299,3 +301,45 @@ def unreadable(what: str, error: Exception) -> ValueError:
 
 def joined(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+_PLACEMENT = {"stride": [COUNT], "offset": COUNT, "storage": COUNT, "aligned": COUNT}
+_ARGUMENT = {"name": NAME, "type": NAME, "dtype": NAME, "shape": [COUNT], "value": PLAIN}
+_RANGE = {"low": INTEGER, "high": INTEGER, "order": one_of("", "rising", "strict")}
+_COMPILED = one_of("", "constant", "plain")
+_GRID = {"values": MapOf(PLAIN), "size": [COUNT]}
+_MISS = {"workload": WORKLOAD, "where": NAME, "arguments": [_ARGUMENT], "at": NUMBER}
+
+
+def miss_lines(misses: Iterable[Miss]) -> list[str]:
+    """Without the folders of this machine; a module's name leads to its file on any."""
+    return [
+        _dump(
+            replace(
+                miss, workload=portable(miss.workload), where=os.path.basename(miss.where)
+            ).to_json()
+        )
+        for miss in misses
+    ]
+
+
+def misses_of(data: bytes) -> list[Miss]:
+    return [_miss(line) for line in data.splitlines()]
+
+
+def _miss(line: bytes) -> Miss:
+    data = parsed(line, "a missed key")
+    check(data, _MISS, "missed")
+    for argument in data["arguments"]:
+        if "placement" in argument:
+            check(argument["placement"], _PLACEMENT, "missed.arguments.placement")
+        check(argument.get("ranges", []), [_RANGE], "missed.arguments.ranges")
+        check(argument.get("compiled", ""), _COMPILED, "missed.arguments.compiled")
+    check(data.get("grids", []), [_GRID], "missed.grids")
+    check(data.get("positional", 0), COUNT, "missed.positional")
+    check(data.get("module", ""), NAME, "missed.module")
+    workload_of(data["workload"])
+    try:
+        return Miss.from_json(data)
+    except UNREADABLE as error:
+        raise unreadable("missed key", error) from None

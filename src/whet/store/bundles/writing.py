@@ -1,9 +1,11 @@
-"""`write_bundle`: a store's results, cost models and binaries into one file."""
+"""`write_bundle`: a store's results, cost models and binaries into one file. `unpack_bundle`: what
+such a file holds, taken into a store and a folder."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -21,8 +23,7 @@ from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Device
-from whet.store.bundles.archive import Archive
-from whet.store.bundles.format import (
+from whet.store.bundles.archive import (
     JIT,
     MANIFEST,
     MAX_ENTRIES,
@@ -30,6 +31,7 @@ from whet.store.bundles.format import (
     METADATA,
     MISSED,
     MOST_DIGITS,
+    Archive,
     Entry,
     KernelPart,
     Manifest,
@@ -40,11 +42,11 @@ from whet.store.bundles.format import (
     model_entry,
     store_entry,
 )
-from whet.store.bundles.misses import miss_lines
-from whet.store.bundles.records import Group, group_lines, joined, summary_lines
-from whet.store.lineage import departing, lineages
-from whet.store.merging import trials_and_standing
-from whet.store.protocol import StoreReader, WorkloadSummary
+from whet.store.bundles.bundle import Bundle
+from whet.store.bundles.records import Group, group_lines, joined, miss_lines, summary_lines
+from whet.store.merging import MergeReport, trials_and_standing
+from whet.store.picking import departing, lineages
+from whet.store.protocol import Store, StoreReader, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
 _LINES = 1024
@@ -354,3 +356,53 @@ def _zip(file: BinaryIO, manifest: Manifest, draft: _Draft) -> None:
                 archive.writestr(info, data, zipfile.ZIP_DEFLATED, compresslevel=6)
     except zipfile.LargeZipFile:
         raise BundleError("more than 4 GiB for one bundle; select kernels with --kernel") from None
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What was not there before."""
+
+    merged: MergeReport
+    binaries: int
+
+
+def unpack_bundle(bundle: Bundle, store: Store, binaries: Path | None = None) -> Unpacked:
+    """All of it is checked before the first byte is written. A second time adds nothing.
+
+    Each compiled kernel becomes a sub-folder of `binaries`, whole or not at all; one whose key is
+    there already is left as it is.
+    """
+    bundle.check()
+    merged = store.merge(bundle.store)
+    count = 0
+    for key in bundle.binary_keys() if binaries is not None else ():
+        assert binaries is not None
+        try:
+            count += _put_binary(binaries, key, bundle.binary_files(key))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"cannot write binary {key} to {binaries}: {reason}") from None
+    return Unpacked(merged, count)
+
+
+def _put_binary(folder: Path, key: str, files: dict[str, bytes]) -> bool:
+    target = folder / key
+    if os.path.lexists(target):
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{key[:32]}.{new_id()}.new"
+    draft.mkdir()
+    try:
+        for name, data in files.items():
+            with (draft / name).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        draft.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        return False  # another process was quicker
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return True

@@ -2,16 +2,20 @@
 
 Whatever is written is here at once, and on the server later. What is read is asked of the server
 once in the life of a process, and is then here: before the answer is needed where nothing is known
-yet, behind one's back where something is.
+yet, behind one's back where something is. Leases are the database's: its clock, a token that only
+grows, and a thread here that renews.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from whet.core.errors import StoreError
 from whet.core.miss import Miss
@@ -21,9 +25,9 @@ from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.leases import Lease, LeaseHeld
-from whet.store.merging import contents
+from whet.store.merging import MergeReport, contents
 from whet.store.postgres.address import PostgresAddress
+from whet.store.postgres.connections import Connection
 from whet.store.postgres.faults import (
     NotNowError,
     ServerAwayError,
@@ -31,15 +35,23 @@ from whet.store.postgres.faults import (
     read_only_error,
 )
 from whet.store.postgres.fetching import FetchedTrials, fetched_from
-from whet.store.postgres.intake import receive
-from whet.store.postgres.leasing import LEASE_S, HeldLease, renew_lease, take_lease
 from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
 from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.store import PostgresStore
-from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
-from whet.store.reports import GcReport, MergeReport
+from whet.store.postgres.transaction import WriteTransaction
+from whet.store.protocol import (
+    Lease,
+    LeaseHeld,
+    Match,
+    Models,
+    Pick,
+    Store,
+    StoreReader,
+    WorkloadSummary,
+)
 from whet.store.sqlite import SqliteStore
+from whet.store.sweeping import GcReport
 
 logger = logging.getLogger("whet")
 
@@ -432,3 +444,138 @@ class LocalFirstStore(Store):
                 logger.warning("a %s was refused and is kept here: %s", entry.kind, reason)
             else:
                 self._outbox.remove([entry.n])
+
+
+def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
+    """All or none. A trial that comes late does not stand for its config if a younger one is there,
+    and a run that has ended stays as it is. A run that chose a config is the choice if
+    nobody has had the lease since; without a lease, if there is no choice yet. Else it is kept as
+    one that was cut short, so that only its trials count."""
+    things = [(entry.kind, entry.thing()) for entry in entries]
+    tokens = {entry.thing().id: entry.token for entry in entries if entry.kind == "run"}
+    trials = [thing for kind, thing in things if kind == "trial"]
+    signed = {
+        thing.id: entry.signature
+        for entry, (kind, thing) in zip(entries, things, strict=True)
+        if kind in ("trial", "run") and entry.signature
+    }
+
+    def work(to: WriteTransaction) -> None:
+        _lock_all(to, things)
+        for kind, thing in things:
+            if kind == "run" and not _is_over(to, thing):
+                chooses = _may_choose(to, thing, tokens[thing.id])
+                to.save_run(thing if chooses else _late(thing), signed.get(thing.id))
+        to.take_trials(trials, _standing(trials), signed)
+        for kind, thing in things:
+            if kind == "timeline":
+                to.save_timeline(*thing)
+            elif kind == "miss":
+                to.miss(thing)
+            elif kind == "forget":
+                to.forget_missed(thing)
+
+    store.write(work)
+
+
+def _lock_all(to: WriteTransaction, things: Sequence[tuple[str, Any]]) -> None:
+    """Everybody in one order, so that two batches never wait for each other."""
+    brought: list[Workload] = []
+    named = set()
+    for kind, thing in things:
+        if kind in ("workload", "run"):
+            brought.append(thing if kind == "workload" else thing.workload)
+        elif kind == "trial":
+            named.add(thing.workload_id)
+    for workload in sorted(brought, key=lambda one: one.id):
+        to.put_workload(workload)
+    to.lock(named | {workload.id for workload in brought})
+
+
+def _may_choose(to: WriteTransaction, run: Run, token: int | None) -> bool:
+    if not run.chose:
+        return True
+    if token is None:
+        here = {"workload": run.workload.id, "run": run.id}
+        return to.db.execute(to.sql.HAS_CHOICE, here).fetchone() is None
+    last = to.db.execute(to.sql.LAST_TOKEN, (run.workload.id,)).fetchone()
+    return last is None or int(last[0]) == token
+
+
+def _late(run: Run) -> Run:
+    return replace(run, outcome=Outcome.INTERRUPTED)
+
+
+def _standing(trials: Sequence[Trial]) -> list[str]:
+    latest = {(trial.workload_id, trial.config.id): trial.id for trial in trials}
+    return list(latest.values())
+
+
+def _is_over(to: WriteTransaction, run: Run) -> bool:
+    known = to.run(run.id)
+    return known is not None and known.outcome is not Outcome.RUNNING
+
+
+# A holder that is gone is replaced after this long. It is renewed three times as often.
+LEASE_S = 10.0
+
+
+def take_lease(
+    store: PostgresStore, workload_id: str, process: str, seconds: float
+) -> int | LeaseHeld:
+    """The token of the lease, or who has it. Those who wait ask often, and so only read first."""
+    sql = store.statements
+    asked = {"id": workload_id, "process": process, "seconds": seconds}
+
+    def holder(db: Connection) -> LeaseHeld | None:
+        held = db.execute(sql.LEASE_HOLDER, (workload_id,)).fetchone()
+        return None if held is None else LeaseHeld(str(held[0]), float(held[1]))
+
+    def take(db: Connection) -> int | LeaseHeld:
+        held = holder(db)
+        if held is not None:
+            return held
+        row = db.execute(sql.TAKE_LEASE, asked).fetchone()
+        return int(row[0]) if row is not None else holder(db) or LeaseHeld("", 0.0)
+
+    return store.at_once(take)
+
+
+def renew_lease(store: PostgresStore, workload_id: str, token: int, seconds: float) -> bool:
+    asked = {"id": workload_id, "token": token, "seconds": seconds}
+    return store.change("RENEW_LEASE", asked) > 0
+
+
+class HeldLease:
+    """`renew` says whether it is still ours, or raises where the server is away: then it is tried
+    again, and the database decides. `end` is called once, with whether it was lost."""
+
+    def __init__(
+        self, token: int, seconds: float, renew: Callable[[], bool], end: Callable[[], None]
+    ) -> None:
+        self.token = token
+        self._renew, self._end = renew, end
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._lost = False
+        threading.Thread(target=self._keep, name="whet-lease", daemon=True).start()
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    def release(self) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+            self._end()
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self._seconds / 3):
+            try:
+                ours = self._renew()
+            except Exception:  # away for now
+                continue
+            if not ours:
+                self._lost = True
+                logger.warning("a lease was lost to another host; results are kept as trials")
+                return

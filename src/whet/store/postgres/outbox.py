@@ -19,7 +19,7 @@ from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.locking import LOCK
+from whet.store.protocol import LOCK
 
 if TYPE_CHECKING:
     from whet.store.postgres.signing import SigningKey

@@ -11,8 +11,7 @@ from whet.core.errors import StoreError
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.store.lineage import lineages
-from whet.store.picking import best_of, decide
+from whet.store.picking import best_of, decide, lineages
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import Pick
 from whet.store.rows import Row, bad_row, runs_of, trial_of, trial_values

@@ -1,36 +1,38 @@
-"""`PostgresStore`: one server, many hosts."""
+"""`PostgresStore`: one server, many hosts. Every trial, run and miss names its writer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import errno
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from whet._version import __version__
+from whet.core.errors import StoreError
 from whet.core.miss import Miss
-from whet.core.process import Mark
+from whet.core.process import Mark, user_and_host
 from whet.core.run import Run
 from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store.beside import MOST_BYTES
 from whet.store.faults import unknown_workload
 from whet.store.matching import nearest
-from whet.store.merging import contents, take_missed
+from whet.store.merging import MergedPick, MergeReport, contents, take_missed
 from whet.store.postgres import schema
 from whet.store.postgres.address import PostgresAddress, parse_address
 from whet.store.postgres.connections import Connection, ConnectionPool
 from whet.store.postgres.faults import read_only_error
-from whet.store.postgres.models import TableModels
 from whet.store.postgres.records import RowReader, pick_from, trial_from
 from whet.store.postgres.signing import Promotion, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.postgres.sweeping import swept
 from whet.store.postgres.transaction import WriteTransaction
-from whet.store.postgres.writers import Contribution, Writer, this_writer
-from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
-from whet.store.reports import GcReport, MergedPick, MergeReport
+from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
 from whet.store.rows import (
     Row,
     bad_row,
@@ -40,7 +42,7 @@ from whet.store.rows import (
     timeline_of,
     workload_of,
 )
-from whet.store.sweeping import Sweep
+from whet.store.sweeping import GcReport, Sweep
 
 T = TypeVar("T")
 
@@ -364,3 +366,76 @@ def _in_transaction(address: PostgresAddress, work: Callable[[Connection, str, s
         return pool.run(
             lambda db: work(db, address.namespace, address.location), one_state=False, write=True
         )
+
+
+@dataclass(frozen=True)
+class Writer:
+    """`role` is the database's word; the others are what the client said of itself."""
+
+    role: str
+    os_user: str
+    host: str
+    whet: str
+
+    def __str__(self) -> str:
+        return f"{self.os_user}@{self.host} as {self.role}, whet {self.whet}"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """How many trials a writer has brought; `last` is when the newest was made."""
+
+    writer: Writer
+    trials: int
+    last: float
+
+
+def this_writer() -> tuple[str, str, str]:
+    """The user, host and version of this process."""
+    return *user_and_host(), __version__
+
+
+Fetch = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
+Change = Callable[[str, tuple[Any, ...]], int]
+
+
+class TableModels(Models):
+    """`fetch` and `change` run the named statement. What cannot be read is not there."""
+
+    def __init__(self, fetch: Fetch, change: Change) -> None:
+        self._fetch, self._change = fetch, change
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            rows = self._fetch("MODEL", (name,))
+        except StoreError:
+            rows = []
+        if not rows:
+            raise KeyError(name)
+        return str(rows[0][0])
+
+    def __setitem__(self, name: str, text: str) -> None:
+        if len(text) > MOST_BYTES:
+            raise OSError(errno.EFBIG, "a model of this size is not kept", name)
+        try:
+            self._change("PUT_MODEL", (name, text))
+        except StoreError as error:
+            raise OSError(errno.EIO, str(error), name) from error
+
+    def __delitem__(self, name: str) -> None:
+        try:
+            found = self._change("DELETE_MODEL", (name,))
+        except StoreError:
+            found = 0
+        if not found:
+            raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            rows = self._fetch("MODEL_NAMES", ())
+        except StoreError:
+            rows = []
+        return iter([str(name) for (name,) in rows])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

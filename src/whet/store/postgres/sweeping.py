@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from whet.core.frozen import FrozenMap
 from whet.store.postgres.statements import Statements
-from whet.store.reports import GcReport
-from whet.store.sweeping import Sweep, Weighed
+from whet.store.sweeping import GcReport, Sweep, Weighed
 
 if TYPE_CHECKING:
     from whet.store.postgres.connections import Connection

@@ -13,14 +13,13 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.faults import unknown_run, unknown_workload
-from whet.store.lineage import placed
-from whet.store.merging import Contents, merged_pick
+from whet.store.merging import Contents, MergedPick, merged_pick
+from whet.store.picking import placed
 from whet.store.postgres.connections import Connection
 from whet.store.postgres.records import RowReader, pick_from, trial_columns, write_decision
 from whet.store.postgres.signing import Signable, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import Pick
-from whet.store.reports import MergedPick
 from whet.store.rows import (
     in_its_place,
     miss_values,
