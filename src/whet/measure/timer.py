@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from whet.core.timing import L2, Quality, Timing
 
@@ -121,65 +122,61 @@ def joined(readings: Sequence[Reading]) -> Reading:
     )
 
 
-class Timer(Protocol):
+class Timer(ABC):
     """The only part of this room that touches a clock.
 
     A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
     what then still cannot be vouched for is marked in the reading's `quality`.
-
-    What else a timer may offer, each by itself: `GroupTimer`, `L2Timer`, `FlushingTimer`,
-    `PrimedTimer`, `DeviceTimer`.
     """
 
+    # The state of the L2 in which kernels are timed.
+    l2: L2 = "none"
+
+    # Below which length a kernel runs once untimed after another one has run: that one's data and
+    # code are still in the caches. For a longer one it makes no difference.
+    primed_below_ns: float = 5e6
+
+    # Whether several kernels are timed faster at once than one after another.
+    grouped: bool = False
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """Recorded with every timing: timings of different timers are never compared."""
 
+    @abstractmethod
     def warm(self, run: Runnable) -> Warm:
         """Runs the kernel until its speed is steady; a slow kernel no more than needed."""
 
+    @abstractmethod
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         """Exactly `samples` samples of a kernel that `warm` was measured on."""
 
-
-@runtime_checkable
-class GroupTimer(Protocol):
-    """One that is quicker with several kernels at once than with one after another."""
-
-    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]: ...
+    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
+        return [self.warm(run) for run in runs]
 
     def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
         """One sample of each, in this order."""
+        return [self.measure(run, 1, warm) for run, warm in zip(runs, warms, strict=True)]
+
+    def prepare(self, room: DeviceRoom) -> None:  # noqa: B027 - most timers need none
+        """Takes the device memory that clearing the L2 needs, or does without from now on."""
+
+    def release(self) -> None:  # noqa: B027
+        """Gives back what it holds on a device; the next measurement takes it again."""
 
 
-@runtime_checkable
-class L2Timer(Protocol):
-    """One that knows the state of the L2 in which kernels are timed."""
-
-    @property
-    def l2(self) -> L2: ...
-
-
-@runtime_checkable
-class FlushingTimer(Protocol):
-    """One that needs device memory to clear the L2."""
-
-    def prepare(self, room: DeviceRoom) -> None:
-        """Takes it now, or does without from now on."""
+def as_timer(timer: Any) -> Timer:
+    """The timer itself. One of another package that does not derive from `Timer` has what it
+    brings, looked up whenever it is used, and the rest from there."""
+    if isinstance(timer, Timer):
+        return timer
+    parts = [name for name in vars(Timer) if not name.startswith("_") and hasattr(timer, name)]
+    offered: dict[str, Any] = {name: property(_part_of(timer, name)) for name in parts}
+    offered.setdefault("grouped", {"warm_all", "turn"} <= offered.keys())
+    made: Timer = type(type(timer).__name__, (Timer,), offered)()
+    return made
 
 
-@runtime_checkable
-class PrimedTimer(Protocol):
-    """One that says below which length a kernel has to run once after another one has run, before
-    it is timed."""
-
-    @property
-    def primed_below_ns(self) -> float: ...
-
-
-@runtime_checkable
-class DeviceTimer(Protocol):
-    """One that holds something on a device."""
-
-    def release(self) -> None:
-        """Gives it back; the next measurement takes it again."""
+def _part_of(timer: Any, name: str) -> Callable[[Any], Any]:
+    return lambda adapted: getattr(timer, name)

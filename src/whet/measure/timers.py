@@ -62,7 +62,7 @@ class _Burst:
         return min(self.wall_ns, self.cpu_ns) if self.alone else self.wall_ns
 
 
-class CpuTimer:
+class CpuTimer(Timer):
     """Wall time by a monotonic clock, watched over by the process's CPU clock.
 
     One sample runs the kernel so often that it lasts at least `min_sample_ns`. A sample in which
@@ -180,7 +180,7 @@ class CpuTimer:
         return TICKS_TO_JUDGE * self._cpu_resolution_ns
 
 
-class OnceTimer:
+class OnceTimer(Timer):
     """For what is slow and hardly varies, such as the training of a model: the first call of a
     config is its only one, and its wall time the only sample."""
 

@@ -159,7 +159,7 @@ def fake_driver(arch: Any = 90, shared_bytes: int = 232_448) -> Iterator[FakeDri
             cached.cache_clear()
 
 
-class ToldTimer:
+class ToldTimer(Timer):
     """Runs every kernel for real, hooks included, and reads off what it was told."""
 
     name = "told"

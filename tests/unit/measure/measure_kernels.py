@@ -8,14 +8,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
-from whet.measure import Reading, Runnable, Warm
 from whet.measure.bench.protocol import Verdict
 from whet.measure.timers import CpuTimer
 
@@ -82,11 +80,7 @@ class SpoilableLoader:
 
 
 class GroupTimer(CpuTimer):
-    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
-        return [self.warm(run) for run in runs]
-
-    def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
-        return [self.measure(run, 1, warm) for run, warm in zip(runs, warms, strict=True)]
+    grouped = True
 
 
 def group_timer() -> GroupTimer:

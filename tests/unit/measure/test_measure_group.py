@@ -8,11 +8,12 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import Hopeless
+from whet.core.timing import L2
+from whet.measure import Hopeless, Reading, Runnable, Timer, Warm
 from whet.measure.bench.executor import Executor
-from whet.measure.bench.protocol import Answer, Sampled, Verdict, Visit
+from whet.measure.bench.protocol import Answer, DeviceRoom, Sampled, Verdict, Visit
 from whet.measure.gpu.timer import CudaTimer
-from whet.measure.timer import DeviceTimer, FlushingTimer, GroupTimer, L2Timer, PrimedTimer
+from whet.measure.timer import as_timer
 from whet.measure.timers import CpuTimer
 from whet.testing.fake_stream import US, QueuedKernel, Stream
 
@@ -137,14 +138,60 @@ def test_a_group_is_tightened_by_whoever_is_best_so_far() -> None:
     assert bar.after(12.0) == bar
 
 
-def test_the_gpu_timer_offers_all_that_a_timer_may_and_that_of_the_cpu_nothing() -> None:
+class Bare:
+    """A timer of another package, as it was written before there was a base class."""
+
+    name = "bare"
+
+    def warm(self, run: Runnable) -> Warm:
+        return Warm(1, 10.0, 0.0)
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        return Reading((10.0,) * samples, 1, self.name)
+
+
+class Rich(Bare):
+    primed_below_ns = 7.0
+    released = False
+
+    @property
+    def l2(self) -> L2:
+        return "warm" if self.released else "cold"
+
+    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
+        return [Warm(2, 20.0, 0.0) for _ in runs]
+
+    def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+        return [Reading((20.0,), 2, self.name) for _ in runs]
+
+    def release(self) -> None:
+        self.released = True
+
+
+def test_a_timer_without_the_base_class_gets_what_it_lacks_from_it() -> None:
+    run = Loaded(Stream(), 5 * US)
+    timer = as_timer(Bare())
+    assert isinstance(timer, Timer)
+    assert (timer.name, timer.l2, timer.grouped) == ("bare", "none", False)
+    assert timer.primed_below_ns == CpuTimer.primed_below_ns
+    assert timer.measure(run, 2, timer.warm(run)).samples == (10.0, 10.0)
+    timer.prepare(DeviceRoom())
+    timer.release()
+
+
+def test_a_timer_without_the_base_class_keeps_all_that_it_offers() -> None:
+    run, own = Loaded(Stream(), 5 * US), Rich()
+    timer = as_timer(own)
+    assert (timer.l2, timer.grouped, timer.primed_below_ns) == ("cold", True, 7.0)
+    [reading] = timer.turn([run], timer.warm_all([run]))
+    assert (reading.samples, reading.loops) == ((20.0,), 2)
+    timer.release()
+    assert own.released
+    assert timer.l2 == "warm"
+
+
+def test_a_timer_with_the_base_class_is_taken_as_it_is() -> None:
     timer = CudaTimer(Stream(), overhead_ns=0.0)
-    group: GroupTimer = timer
-    cached: L2Timer = timer
-    flushing: FlushingTimer = timer
-    primed: PrimedTimer = timer
-    held: DeviceTimer = timer
-    offered = (GroupTimer, L2Timer, FlushingTimer, PrimedTimer, DeviceTimer)
-    for one, kind in zip((group, cached, flushing, primed, held), offered, strict=True):
-        assert isinstance(one, kind)
-        assert not isinstance(CpuTimer(), kind)
+    assert as_timer(timer) is timer
+    assert timer.grouped
+    assert not CpuTimer().grouped

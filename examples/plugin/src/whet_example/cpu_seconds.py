@@ -5,13 +5,13 @@ from __future__ import annotations
 import resource
 import time
 
-from whet.measure import Reading, Runnable, Warm
+from whet.measure import Reading, Runnable, Timer, Warm
 
 SAMPLE_NS = 1_000_000
 PATIENCE_NS = 20 * SAMPLE_NS
 
 
-class CpuSeconds:
+class CpuSeconds(Timer):
     """CPU time on all cores, that of child processes included, in place of wall time: for what is
     paid by the CPU second, and for machines that are never quiet."""
 

@@ -22,7 +22,7 @@ from whet.doctor.subject import ExaminedModel, SubjectSource, device_of
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench
 from whet.measure.bench.remote import RemoteBench
-from whet.measure.timer import Reading, Runnable, Warm
+from whet.measure.timer import Reading, Runnable, Timer, Warm
 from whet.measure.timers import CpuTimer, MakeTimer
 from whet.targets.base import host_device
 from whet.targets.choice.cost import EagerTimer
@@ -164,7 +164,7 @@ class _InFolder(ModeBench):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class GpuModelTimer:
+class GpuModelTimer(Timer):
     """Calls from the host, one after another, as `EagerTimer` takes them. It is no `CpuTimer`: what
     CUDA and Triton keep running in the process does not disturb it."""
 

@@ -13,7 +13,7 @@ from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import HOPELESS, HOST_BOUND, OutOfTime, Sampler
 from whet.measure.bench.bits import ReferenceBench
-from whet.measure.bench.protocol import Wide
+from whet.measure.bench.protocol import ParallelBench
 from whet.measure.racing.race import Exit
 from whet.search import Sparing, Strategy
 from whet.workers.process import no_forks
@@ -258,7 +258,7 @@ class Exploration:
             slow_to_begin or self._sampler.seconds_left < 10.0
         ):  # then every look is watched by the clock
             many = 1
-        if isinstance(self._sampler.bench, Wide):
+        if isinstance(self._sampler.bench, ParallelBench):
             many = max(many, self._sampler.bench.width)
         return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
 

@@ -31,25 +31,16 @@ from whet.measure.bench.protocol import (
     from_exception,
 )
 from whet.measure.timer import (
-    DeviceTimer,
-    FlushingTimer,
-    GroupTimer,
     Hopeless,
-    L2Timer,
-    PrimedTimer,
     Reading,
     Timer,
     Warm,
+    as_timer,
     joined,
     run_once,
 )
 from whet.measure.timers import CpuTimer
 from whet.workers.reaper import descendants
-
-# A kernel shorter than this runs once untimed after another has run, since that one's data and
-# code are still in the caches; for a longer one it makes no difference.
-PRIMED_BELOW_NS = 5e6
-
 
 # How many configs stay loaded. A race samples those that are left in turns.
 CAPACITY = 256
@@ -109,14 +100,10 @@ class Executor:
         alone: bool = False,
     ) -> None:
         self._loader = loader
-        self._timer = timer
+        self._timer = as_timer(timer)
         self._check_each = check_each
         self._capacity = capacity
         self._alone = alone
-        self._primed_below_ns = PRIMED_BELOW_NS
-        if isinstance(timer, PrimedTimer):
-            self._primed_below_ns = timer.primed_below_ns
-        self._group_timer = timer if isinstance(timer, GroupTimer) else None
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
 
@@ -127,8 +114,8 @@ class Executor:
             self.forget(config_id)
         if not visit.first:
             return self._further(visit)
-        if self._group_timer is not None and 1 < len(visit.built) <= self._capacity:
-            return self._first_together(visit, self._group_timer)
+        if self._timer.grouped and 1 < len(visit.built) <= self._capacity:
+            return self._first_together(visit)
         return self._first_in_turn(visit)
 
     def _first(
@@ -179,7 +166,7 @@ class Executor:
                 hopeless = hopeless.after(median(one.reading.samples))
         return tuple(answers)
 
-    def _first_together(self, visit: Visit, timer: GroupTimer) -> tuple[Answer, ...]:
+    def _first_together(self, visit: Visit) -> tuple[Answer, ...]:
         """One launch of everybody first: these tell who is worth a sample."""
         phases = {config.id: _Phases() for config, _ in visit.built}
         answers: dict[str, Answer] = {}
@@ -195,7 +182,7 @@ class Executor:
                     spoilt = failure
                     break
         try:
-            readings = {} if spoilt else self._group(loaded, visit, timer, phases)
+            readings = {} if spoilt else self._group(loaded, visit, phases)
         except Exception as problem:
             failed = self._failure(problem)
             if failed.spoils:
@@ -214,13 +201,9 @@ class Executor:
         return tuple(answers[id] for id in phases)
 
     def _group(
-        self,
-        loaded: dict[str, Loaded],
-        visit: Visit,
-        timer: GroupTimer,
-        phases: dict[str, _Phases],
+        self, loaded: dict[str, Loaded], visit: Visit, phases: dict[str, _Phases]
     ) -> dict[str, Reading]:
-        samples, hopeless = visit.samples, visit.hopeless
+        timer, samples, hopeless = self._timer, visit.samples, visit.hopeless
         began = time.perf_counter()
         warms: dict[str, Warm] = dict(zip(loaded, timer.warm_all([*loaded.values()]), strict=True))
         _share(phases, warms, "warmup", time.perf_counter() - began)
@@ -267,13 +250,13 @@ class Executor:
         """All at once where the timer can and everybody is at hand; else, and where anybody fails,
         nothing: one by one it will be seen who. Raises where the process can run nothing more."""
         at_hand = all(id in self._slots and id in self._warm_ups for id in phases)
-        if self._group_timer is None or len(visit.built) == 1 or not at_hand:
+        if not self._timer.grouped or len(visit.built) == 1 or not at_hand:
             return {}
         ids = [config.id for config, _ in visit.built for _ in range(visit.samples)]
         loaded, warms = [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
         began = time.perf_counter()
         try:
-            readings = self._group_timer.turn(loaded, warms)
+            readings = self._timer.turn(loaded, warms)
         except Exception as problem:
             if (failure := self._failure(problem)).spoils:
                 raise failure from problem
@@ -312,7 +295,7 @@ class Executor:
             samples=(warm.estimate_ns,),
             loops=warm.loops,
             timer=self._timer.name,
-            l2=self._timer.l2 if isinstance(self._timer, L2Timer) else "none",
+            l2=self._timer.l2,
             quality="contaminated",
         )
 
@@ -330,8 +313,7 @@ class Executor:
     def close(self) -> None:
         for config_id in tuple(self._slots):
             self.forget(config_id)
-        if isinstance(self._timer, DeviceTimer):
-            self._timer.release()
+        self._timer.release()
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
         id = config.id
@@ -342,7 +324,7 @@ class Executor:
             self._slots[id] = loaded
             fresh = id not in self._warm_ups
             warm = self._warm(id, loaded, phases)
-            if not fresh and warm.estimate_ns < self._primed_below_ns:
+            if not fresh and warm.estimate_ns < self._timer.primed_below_ns:
                 with phases.phase("warmup"):
                     run_once(loaded)
             with phases.phase("measure"):
@@ -462,8 +444,8 @@ class LocalBench:
     ) -> None:
         self._executor = Executor(loader, timer, check_each, capacity)
         self._alone = alone
-        if room is not None and isinstance(timer, FlushingTimer):
-            timer.prepare(room)
+        if room is not None:
+            as_timer(timer).prepare(room)
 
     def measure(self, visit: Visit) -> tuple[Answer, ...]:
         with self._alone():

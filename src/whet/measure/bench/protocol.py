@@ -161,7 +161,7 @@ class Bench(Protocol):
 
 
 @runtime_checkable
-class Wide(Protocol):
+class ParallelBench(Protocol):
     """A bench that looks at several configs at the same time, on as many devices."""
 
     @property

@@ -30,12 +30,10 @@ from whet.measure.bench.protocol import DeviceRoom, is_out_of_memory
 from whet.measure.gpu.devices import CudaApi, CudaEvent, TorchCuda
 from whet.measure.gpu.nvml import Health
 from whet.measure.timer import (
-    DeviceTimer,
-    FlushingTimer,
-    GroupTimer,
     Hooked,
     Reading,
     Runnable,
+    Timer,
     Warm,
 )
 
@@ -78,7 +76,7 @@ class CudaWarm(Warm):
     queues: bool = True
 
 
-class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
+class CudaTimer(Timer):
     """Time on the device between two events around each launch, read off a queue that was full.
 
     `repeat(1)` launches the kernel on the current stream and does not wait for it. The runnable
@@ -97,6 +95,7 @@ class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
 
     # The samples of a turn follow each other so closely that none needs a run to get used to.
     primed_below_ns = 0.0
+    grouped = True
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
         self._api = TorchCuda(device) if api is None else api
         asked = self._api.l2_bytes if l2_bytes is None else l2_bytes
         self._flush_bytes = 0 if l2 == "warm" else asked
-        self.l2: L2 = "cold" if self._flush_bytes else "warm"
+        self.l2 = "cold" if self._flush_bytes else "warm"
         self._graphs: weakref.WeakKeyDictionary[Any, Callable[[int], object]] | None
         self._graphs = weakref.WeakKeyDictionary() if graph else None
         self._prepared = self._flush_bytes == 0

@@ -121,10 +121,10 @@ class TritonTarget(QuickSpace):
             told = self._expected
         if told is not None:
             return told
-        from whet.measure.timer import L2Timer
+        from whet.measure.timer import as_timer
 
-        timer = self._timer
-        return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
+        timer = as_timer(self._timer)
+        return Method(timer.name, timer.l2)
 
     @cached_property
     def _expected(self) -> Method | None:
