@@ -39,11 +39,11 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.engine import tune
-from whet.engine.executors import opening
+from whet.engine.executors import spread as spreading
 from whet.engine.executors.calibration import AgreementPolicy
 from whet.engine.executors.node_pool import NodePool, NodePoolView
 from whet.engine.executors.workloads import WorkloadQueue, longest_first, size_of
-from whet.engine.recall.expectation import Expectation
+from whet.engine.steps.build import Expectation
 from whet.replay import Table, read_table, shipped
 from whet.store.memory import MemoryStore
 from whet.testing.fake_devices import FakeDevices, FakeModel, FakeRack, RackTarget
@@ -82,7 +82,7 @@ def bad(runs: int, record: Record) -> None:
             slow, moving = random.Random(seed).sample(DEVICES, 2)
             models = {slow: FakeModel(1.07, noise), moving: FakeModel(1.0, drifting)}
             target = target_of(seed, FakeRack(FrozenMap(models), seed))
-            with mock.patch.object(opening, "AgreementPolicy", lambda policy=policy: policy):
+            with mock.patch.object(spreading, "AgreementPolicy", lambda policy=policy: policy):
                 result = tune(target, store=":memory:", executor=FakeDevices(DEVICES), seed=seed)
             right += result.config == target.best
             out = {note.split()[1] for note in result.notes if note.startswith("device ")}

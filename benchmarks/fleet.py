@@ -32,7 +32,7 @@ from typing import Any
 import psycopg
 
 from whet.core.workload import Workload
-from whet.engine.turns.lock import Turn
+from whet.engine.turns import Turn
 from whet.store import open_store
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.schema import grant

@@ -40,9 +40,8 @@ import triton.language as tl
 import whet
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.engine.lockfile.entries import LockEntry, LockFile
-from whet.engine.lockfile.merging import merged
-from whet.engine.lockfile.text import read_lock, write_lock
+from whet.engine.lockfile.entries import LockEntry, LockFile, read_lock, write_lock
+from whet.engine.lockfile.updating import merged
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
 from whet.targets.triton.keys import workload_key

@@ -31,7 +31,7 @@ import numpy as np
 
 import whet
 from whet.core.config import Config
-from whet.engine.review.beside import measure_beside
+from whet.engine.review.verify import measure_beside
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
 from whet.measure.racing.policy import DuelPolicy

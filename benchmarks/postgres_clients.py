@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.workload import Workload
-from whet.engine.turns.lock import Turn
+from whet.engine.turns import Turn
 from whet.store import Store, open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -203,7 +203,7 @@ def duels(mine: str, live: str) -> dict[str, Any]:
     """By workload: the two picks of a recorded call, measured in turns."""
     import whet
     from whet.cli.arguments.missed import MissLocator, making_again, recorded_files
-    from whet.engine.review.beside import measure_beside
+    from whet.engine.review.verify import measure_beside
     from whet.engine.settings import resolve_settings
     from whet.measure.racing.policy import DuelPolicy
     from whet.measure.racing.stats import paired_ratio

@@ -20,10 +20,9 @@ from whet.core.errors import UsageError
 from whet.core.event import Event, TrialFinished
 from whet.core.frozen import FrozenMap
 from whet.engine import tune
-from whet.engine.executors import ray_session
-from whet.engine.executors.facts import facts_here
+from whet.engine.executors import on_ray
 from whet.engine.executors.on_ray import RayExecutor
-from whet.engine.executors.protocol import DeviceExecutor
+from whet.engine.executors.protocol import DeviceExecutor, facts_here
 from whet.store.memory import MemoryStore
 from whet.testing.executor_kit import ExecutorContract
 from whet.testing.fake_devices import FakeRack, RackTarget
@@ -144,7 +143,7 @@ def test_machines_that_hang_cost_only_what_they_were_doing(
     import ray
 
     kept.really_close()
-    monkeypatch.setattr(ray_session, "SILENT_LOOKS", 12)
+    monkeypatch.setattr(on_ray, "SILENT_LOOKS", 12)
     store, tuned = MemoryStore(), target()
     with RayExecutor(cluster.address) as executor:
         hung = executor.seats()[0]

@@ -14,7 +14,7 @@ from whet.builds.job import Built, Job
 from whet.builds.shared import SharedPool
 from whet.core.config import Config
 from whet.core.status import LimitKind
-from whet.engine.recall.known import recalled
+from whet.engine.recall import recalled
 from whet.engine.settings import Settings
 from whet.engine.target import Target
 from whet.search import RACED_WHOLE

@@ -19,7 +19,7 @@ from whet.engine.executors import current
 from whet.engine.fallback.mode import current_mode
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
-from whet.engine.recall.known import answer_from
+from whet.engine.recall import answer_from
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import KeepsCode, Target, mode_of
 from whet.search import RACED_WHOLE, check_search
@@ -192,7 +192,7 @@ def _carried_out(one: OneRun) -> Result:
     """Its own result, or what the ranks of a process group agreed on."""
     if not _in_a_group():
         return _in_turn(one)
-    from whet.engine.ranks.together import agreed
+    from whet.engine.other_processes import agreed
 
     return agreed(one, alone=_in_turn)
 
@@ -201,8 +201,8 @@ def _in_turn(one: OneRun) -> Result:
     """One process at a time tunes a workload for a store."""
     if one.answered:
         return one.from_store()
-    from whet.engine.turns.lock import Turn
-    from whet.engine.turns.waiting import after_waiting
+    from whet.engine.other_processes import after_waiting
+    from whet.engine.turns import Turn
 
     with Turn(one.store, one.run.workload.id) as turn:
         return one.tuned() if turn.take() else after_waiting(one, turn)
@@ -271,7 +271,7 @@ def _plan(
         made = (plan() if callable(plan) else plan) or Plan()
     if executor is None:
         return made
-    from whet.engine.executors.of_run import plan_for
+    from whet.engine.executors.current import plan_for
 
     return plan_for(executor, made)
 
@@ -297,7 +297,7 @@ def _strategy(
     elif (whole and not quick) or not settings.learn:
         prior = None
     else:
-        from whet.engine.recall.learning import learned
+        from whet.engine.recall import learned
 
         prior = learned(store, target.workload(), space, guess=not quick)
     if quick:

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 from typing import Self
 
-from whet.engine.executors.ray_node import BuildHost
+from whet.engine.executors.ray_cluster import BuildHost
 from whet.workers.task import Task, TaskOutcome
 
 

@@ -18,8 +18,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
-from whet.engine.executors.facts import DEVICE_VARIABLE
-from whet.engine.executors.protocol import Seat
+from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat
 from whet.engine.executors.this_process import ObjectHere, SeatHere, ThisProcess
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench, Verdict

@@ -14,9 +14,9 @@ from fuzzing.stores import WORDS
 from fuzzing.target import Target
 from whet.autotuner import cache as config_cache
 from whet.core.config import Config
+from whet.engine import ranks
 from whet.engine.fallback.models import KeptModel, ModelError, read_model
-from whet.engine.ranks import agreement
-from whet.engine.ranks.board import BoardLostError
+from whet.engine.ranks import BoardLostError
 from whet.learn.costmodel import Columns, CostModel
 from whet.learn.trees import PlainTrees
 from whet.targets.triton.packed.binary_cache import BinaryError, FolderCache, PackedKernel
@@ -68,15 +68,15 @@ def _model_seeds() -> list[bytes]:
 
 
 def _note(data: bytes) -> None:
-    note = agreement._note(data.decode(errors="replace"))
+    note = ranks._note(data.decode(errors="replace"))
     if note is not None:
         note.text()
 
 
 def _note_seeds() -> list[bytes]:
     best = a_trial(a_workload(), {"BM": 1}, 20.0, id="t")
-    agreed = agreement.Agreed(1, best, (Config(BM=2),), "because")
-    return [agreement._Note(2, 1, agreed).text().encode(), agreement._Note(1, 0).text().encode()]
+    agreed = ranks.Agreed(1, best, (Config(BM=2),), "because")
+    return [ranks._Note(2, 1, agreed).text().encode(), ranks._Note(1, 0).text().encode()]
 
 
 def _cached_config(data: bytes) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 import whet as library
 from whet.core.config import Config
-from whet.engine.lockfile.entries import LockEntry
-from whet.engine.lockfile.text import read_lock, write_lock
+from whet.engine.lockfile.entries import LockEntry, read_lock, write_lock
 from whet.testing.samples import a_run, a_trial, a_workload
 
 Whet = Callable[..., Any]

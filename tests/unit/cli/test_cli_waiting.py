@@ -26,7 +26,7 @@ from whet.core.process import Holder
 from whet.core.run import Outcome, Result
 from whet.core.trial import Cost
 from whet.engine.target import Target
-from whet.engine.turns.lock import Turn
+from whet.engine.turns import Turn
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

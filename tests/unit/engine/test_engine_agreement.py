@@ -14,8 +14,7 @@ from whet.core.config import Value
 from whet.core.errors import TuningFailedError
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.engine.ranks.agreement import Agreed, Agreement, Progress
-from whet.engine.ranks.board import BoardLostError
+from whet.engine.ranks import Agreed, Agreement, BoardLostError, Progress
 from whet.testing.samples import a_run, a_trial, a_workload
 
 WORKLOAD = a_workload()

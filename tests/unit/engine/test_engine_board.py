@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whet.engine.ranks.board import BoardLostError, GroupBoard, group_board
+from whet.engine.ranks import BoardLostError, GroupBoard, group_board
 
 distributed = pytest.importorskip("torch.distributed")
 

@@ -11,8 +11,12 @@ import pytest
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.workload import Workload
-from whet.engine.review.difference import Difference, compare_stores
-from whet.engine.review.occasions import ratio_between, why_not_comparable
+from whet.engine.review.difference import (
+    Difference,
+    compare_stores,
+    ratio_between,
+    why_not_comparable,
+)
 from whet.store import MemoryStore, Store
 from whet.testing.samples import a_timing, a_trial, a_workload
 

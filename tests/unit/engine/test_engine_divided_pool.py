@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from whet.engine.executors.divided_pool import DividedPool, DividedView
-from whet.engine.executors.node_pool import NodePool
+from whet.engine.executors.node_pool import DividedPool, DividedView, NodePool
 from whet.testing.build_nodes import WorkerNode
 from whet.workers.task import Kind, Rest, Stayed, Task, TaskOutcome, UnfitMachine
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.space import Space
-from whet.engine.recall.expectation import ENOUGH, Expectation, long_in_time
+from whet.engine.steps.build import ENOUGH, Expectation, long_in_time
 
 SPACE = Space({"BM": [16, 32, 64, 128, 256], "BN": [16, 32, 64, 128, 256], "warps": [2, 4, 8]})
 CONFIGS = list(SPACE)

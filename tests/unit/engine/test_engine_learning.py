@@ -15,7 +15,7 @@ from whet.core.space import Space
 from whet.core.workload import Workload
 from whet.engine import tune
 from whet.engine.plan import Plan
-from whet.engine.recall.learning import learned
+from whet.engine.recall import learned
 from whet.engine.settings import Settings
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget

@@ -15,7 +15,7 @@ import pytest
 import whet
 from whet.core.config import Config
 from whet.engine.settings import Settings
-from whet.engine.turns.lock import Turn
+from whet.engine.turns import Turn
 from whet.store import open_store
 from whet.store.postgres import local_first
 from whet.store.postgres.local_first import LocalFirstStore

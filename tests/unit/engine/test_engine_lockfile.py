@@ -17,12 +17,10 @@ from whet.core.config import Config
 from whet.core.errors import NotTunedError
 from whet.core.workload import Device, Workload
 from whet.engine.fallback.policy import choose
-from whet.engine.lockfile import comparing
-from whet.engine.lockfile.entries import LockEntry, LockError
+from whet.engine.lockfile import choosing
+from whet.engine.lockfile.entries import LockEntry, LockError, lock_text, read_lock, write_lock
 from whet.engine.lockfile.in_force import forget_choices, unlocked
-from whet.engine.lockfile.merging import difference, merged
-from whet.engine.lockfile.text import lock_text, read_lock, write_lock
-from whet.engine.lockfile.updating import stored_choices
+from whet.engine.lockfile.updating import difference, merged, stored_choices
 from whet.engine.settings import resolve_settings
 from whet.store import MemoryStore
 from whet.targets.function import FunctionTarget
@@ -215,7 +213,7 @@ class TestChoosing:
         ]
         write_lock(tmp_path / "wide.lock", some)
         code = (
-            "import sys; from whet.engine.lockfile.text import read_lock\n"
+            "import sys; from whet.engine.lockfile.entries import read_lock\n"
             "from whet.engine.lockfile.choosing import _nearest\n"
             "from whet.testing.samples import a_workload\n"
             f"away, one = _nearest(read_lock({str(tmp_path / 'wide.lock')!r}), "
@@ -328,11 +326,11 @@ class TestDigest:
             rank: {"a": ("matmul(M=1) on H200", "{1}" if rank != 2 else "{2}")} for rank in range(4)
         }
         with pytest.raises(whet.RanksDifferError) as error:
-            comparing._refuse_differences(tables, "the choices in force")
+            choosing._refuse_differences(tables, "the choices in force")
         assert "matmul(M=1) on H200 (ranks 0, 1, 3: {1}; rank 2: {2})" in str(error.value)
 
     def test_a_rank_that_has_called_less_does_not_differ(self) -> None:
         tables = {0: {"a": ("k", "{1}"), "b": ("l", "{1}")}, 1: {"a": ("k", "{1}")}}
-        comparing._refuse_differences(tables, "the choices in force")
+        choosing._refuse_differences(tables, "the choices in force")
         with pytest.raises(whet.RanksDifferError, match="rank 1: no entry"):
-            comparing._refuse_differences(tables, "lock file whet.lock", whole=True)
+            choosing._refuse_differences(tables, "lock file whet.lock", whole=True)

@@ -17,7 +17,7 @@ from whet.engine import tune
 from whet.engine.fallback.background import Refinement, refine
 from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.host import this_process
-from whet.engine.recovery import launch_journal
+from whet.engine.recovery import marks
 from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.review.verify import verify
 from whet.engine.settings import Settings
@@ -36,7 +36,7 @@ LOST = ConfigFailure(Status.RUN_ERROR, "CUDA error: an illegal memory access", s
 
 @pytest.fixture(autouse=True)
 def _no_device_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_journal, "_lost", {})
+    monkeypatch.setattr(marks, "_lost", {})
 
 
 class Target(FakeTarget):

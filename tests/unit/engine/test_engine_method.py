@@ -13,7 +13,7 @@ from whet.core.status import Limit, Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.engine import tune
-from whet.engine.recall.known import Knowledge, relatives
+from whet.engine.recall import Knowledge, relatives
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench
 from whet.measure.timers import CpuTimer

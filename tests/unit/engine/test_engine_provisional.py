@@ -13,7 +13,7 @@ from whet.core.event import DuelStarted, Event
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import tune
-from whet.engine.recall.known import Knowledge
+from whet.engine.recall import Knowledge
 from whet.engine.steps.duel import NO_TIME, Duels
 from whet.store import MemoryStore, Store
 from whet.targets.function import FunctionTarget

@@ -20,7 +20,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine import tune
 from whet.engine.fallback.policy import choose
-from whet.engine.ranks.agreement import Agreed
+from whet.engine.ranks import Agreed
 from whet.engine.settings import Settings
 from whet.store import Store, open_store
 from whet.store.memory import MemoryStore
@@ -62,7 +62,7 @@ class SharedBoard:
 def board(monkeypatch: pytest.MonkeyPatch) -> SharedBoard:
     board = SharedBoard(3)
     monkeypatch.setattr("whet.engine.tuning._in_a_group", lambda: True)
-    monkeypatch.setattr("whet.engine.ranks.together.group_board", lambda: board)
+    monkeypatch.setattr("whet.engine.other_processes.group_board", lambda: board)
     return board
 
 
@@ -88,7 +88,7 @@ def ask(board: SharedBoard, rank: int, what: FakeTarget, store: Store) -> Result
 
 def alone(what: FakeTarget, store: Store) -> Result:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("whet.engine.ranks.together.group_board", lambda: None)
+        patch.setattr("whet.engine.other_processes.group_board", lambda: None)
         return tune(what, store=store)
 
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from whet.core.errors import ConfigFailure
-from whet.engine.executors import ray_node
+from whet.engine.executors import ray_cluster
 from whet.engine.executors.protocol import SeatLostError
-from whet.engine.executors.ray_cluster import Node
-from whet.engine.executors.ray_node import BuildHost, DeviceHost
+from whet.engine.executors.ray_cluster import BuildHost, DeviceHost, Node
 from whet.testing.executor_kit import Probe
 from whet.testing.fake_devices import slow_build
 from whet.workers.answers import WorkerDied
@@ -40,7 +39,7 @@ def builds() -> Iterator[BuildHost]:
     host.close()
 
 
-def ask(host: DeviceHost, method: str, *args: object) -> ray_node.SessionAnswer:
+def ask(host: DeviceHost, method: str, *args: object) -> ray_cluster.SessionAnswer:
     return host.call(1, pickle.dumps((method, args)), None, None, None)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from whet.engine.turns import shared
-from whet.engine.turns.lock import file_lock
+from whet.engine import turns
+from whet.engine.turns import file_lock
 
 ANOTHER = 54_321
 
@@ -26,7 +26,7 @@ def lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Not in pytest's own folder, which other users may not enter."""
     around = Path(tempfile.mkdtemp())
     around.chmod(0o1777)
-    monkeypatch.setattr(shared, "_FOLDER", around / "whet-locks")
+    monkeypatch.setattr(turns, "_FOLDER", around / "whet-locks")
     yield around / "whet-locks" / "gpu-1.lock"
     shutil.rmtree(around)
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.engine.ranks.board import BoardLostError
-from whet.engine.ranks.sharing import Sharing, owners
+from whet.engine.ranks import BoardLostError, Sharing, owners
 
 
 class Board:

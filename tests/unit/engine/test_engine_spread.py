@@ -12,10 +12,8 @@ from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.engine.executors.calibration import KeptAgreement
-from whet.engine.executors.facts import SeatFacts
-from whet.engine.executors.protocol import SeatLostError
-from whet.engine.executors.spread import SpreadBench
-from whet.engine.executors.stations import NoDeviceLeftError
+from whet.engine.executors.protocol import SeatFacts, SeatLostError
+from whet.engine.executors.spread import NoDeviceLeftError, SpreadBench
 from whet.measure import Reading
 from whet.measure.bench.protocol import Answer, Sampled, Visit
 from whet.testing.fakes import FakeDevice, NoiseModel

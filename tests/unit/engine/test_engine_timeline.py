@@ -25,7 +25,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.engine import tune
-from whet.engine.accounts.timeline import TimelineKeeper
+from whet.engine.steps.record import TimelineKeeper
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run, a_trial, a_workload

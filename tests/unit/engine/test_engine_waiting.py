@@ -23,7 +23,7 @@ from whet.core.run import Outcome, Result
 from whet.engine import Interrupted, tune
 from whet.engine.host import this_process
 from whet.engine.settings import Settings
-from whet.engine.turns.lock import Turn
+from whet.engine.turns import Turn
 from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run
@@ -420,7 +420,7 @@ class TestTheLockFile:
     ) -> None:
         code = (
             "import os, sys\nfrom pathlib import Path\n"
-            "from whet.engine.turns.lock import file_lock\n"
+            "from whet.engine.turns import file_lock\n"
             "for _ in range(300):\n"
             "    with file_lock(Path('locks/w.lock'), 60) as had:\n"
             "        os.close(os.open('inside', os.O_CREAT | os.O_EXCL)); os.unlink('inside')\n"

@@ -12,9 +12,9 @@ import pytest
 from whet.core.errors import HostFailure, UsageError
 from whet.core.frozen import FrozenMap
 from whet.engine.executors import processes
-from whet.engine.executors.facts import SeatFacts
+from whet.engine.executors.current import selected
 from whet.engine.executors.processes import ProcessPerDevice
-from whet.engine.executors.selecting import selected
+from whet.engine.executors.protocol import SeatFacts
 from whet.engine.executors.workloads import (
     GOES_ON,
     WorkloadQueue,

@@ -10,8 +10,7 @@ import pytest
 
 import whet
 from whet.core.errors import TuningFailedError, UsageError
-from whet.engine.lockfile.entries import LockEntry
-from whet.engine.lockfile.text import write_lock
+from whet.engine.lockfile.entries import LockEntry, write_lock
 from whet.measure.bench.bits import BITS
 from whet.store import MemoryStore
 from whet.testing.samples import a_timing, a_trial

@@ -11,7 +11,7 @@ from whet.core.errors import ConfigFailure
 from whet.core.run import Outcome
 from whet.core.status import Limit, Status
 from whet.engine import Settings
-from whet.engine.recall.known import CUT_BY_0_1, Knowledge
+from whet.engine.recall import CUT_BY_0_1, Knowledge
 from whet.engine.steps import samples
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Sampled, Visit

@@ -99,8 +99,8 @@ class Devices:
 
 def local_executor(found: object, devices: str) -> DeviceExecutor:
     """A process for each device; `found` None stands for Triton kernels in general."""
+    from whet.engine.executors.current import selected
     from whet.engine.executors.processes import ProcessPerDevice
-    from whet.engine.executors.selecting import selected
 
     if isinstance(found, OnDevices):
         names, environment = found.device_names(), found.device_environment

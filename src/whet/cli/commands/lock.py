@@ -21,17 +21,15 @@ from whet.cli.arguments.options import (
 )
 from whet.cli.arguments.reading import chosen, open_known
 from whet.cli.terminal.output import count_text, print_json, print_lines
-from whet.engine.lockfile.finding import NAME
-from whet.engine.lockfile.merging import difference, merged
-from whet.engine.lockfile.text import read_lock, write_lock
-from whet.engine.lockfile.updating import stored_choices
+from whet.engine.lockfile.entries import read_lock, write_lock
+from whet.engine.lockfile.in_force import NAME
+from whet.engine.lockfile.updating import difference, merged, stored_choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from whet.engine.lockfile.entries import LockEntry, LockFile
-    from whet.engine.lockfile.merging import LockDifference, LockMerge
-    from whet.engine.lockfile.updating import StoredChoices
+    from whet.engine.lockfile.updating import LockDifference, LockMerge, StoredChoices
 
 FileArgument = Annotated[
     Path | None, argument("FILE", "The lock file (default: $WHET_LOCK, or whet.lock).")

@@ -26,8 +26,7 @@ from whet.cli.terminal.output import (
 from whet.core.errors import UsageError
 from whet.engine.fallback.inheritance import refresh_models
 from whet.engine.fallback.models import ModelError, models_beside, read_model
-from whet.engine.lockfile.entries import entry_id
-from whet.engine.lockfile.text import read_lock
+from whet.engine.lockfile.entries import entry_id, read_lock
 from whet.store import MemoryStore
 
 if TYPE_CHECKING:

@@ -719,7 +719,7 @@ def _version(tool: str) -> str | None:
 
 
 def _cluster(address: str, json: bool) -> None:
-    from whet.engine.executors.cluster_view import read_cluster
+    from whet.engine.executors.ray_cluster import read_cluster
 
     found = read_cluster(address)
     if json:

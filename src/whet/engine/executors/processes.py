@@ -11,8 +11,7 @@ from weakref import WeakSet
 
 from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
-from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
-from whet.engine.executors.protocol import Seat
+from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat, SeatFacts, facts_here
 from whet.measure.gpu.nvml import installed_gpu
 from whet.workers import process
 from whet.workers.session import RemoteObject, Session

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from whet.builds.shared import PoolSource
 from whet.core.frozen import FrozenMap
-from whet.engine.executors.facts import SeatFacts, facts_here
-from whet.engine.executors.protocol import Seat
+from whet.engine.executors.protocol import Seat, SeatFacts, facts_here
 from whet.workers.answers import Reply
 
 

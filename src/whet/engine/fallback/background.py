@@ -32,7 +32,7 @@ from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.policy import choose
 from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import log_event, logger
-from whet.engine.recovery.crash_report import noticed
+from whet.engine.recovery.marks import noticed
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target, bit_check_of, mode_of
 from whet.measure.racing.stats import percent_text

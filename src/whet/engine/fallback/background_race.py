@@ -17,7 +17,7 @@ from whet.core.status import Limit, Status
 from whet.core.timing import Timing, median
 from whet.core.trial import Cost
 from whet.engine.host import memory_info
-from whet.engine.recovery.launch_journal import LaunchJournalOutside
+from whet.engine.recovery.marks import LaunchJournalOutside
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Candidate
 from whet.engine.target import BenchLimits, Target

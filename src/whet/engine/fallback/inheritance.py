@@ -18,7 +18,7 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.fallback.models import KeptModel, ModelError, Models, models_beside, read_model
-from whet.engine.recall.known import timed_like
+from whet.engine.recall import timed_like
 from whet.engine.target import Target
 from whet.learn.costmodel import (
     ENOUGH_KEYS,

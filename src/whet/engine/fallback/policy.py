@@ -16,10 +16,9 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.fallback.mode import current_mode
-from whet.engine.lockfile.finding import lock_holds, locked_by, own_lock
-from whet.engine.lockfile.in_force import in_force, not_locked
+from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_locked, own_lock
 from whet.engine.log import log_event, logger
-from whet.engine.recall.known import timed_like
+from whet.engine.recall import timed_like
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target, bit_check_of, mode_of, quick_space
 from whet.store import Pick, Store, open_if_there, open_store
@@ -92,8 +91,7 @@ def lock_for(target: object, mode: Mode, settings: Settings | None = None) -> Lo
 
 def chosen_from(lock: LockFile, target: Target, mode: Mode) -> Choice:
     """By the lock's entries alone: no store is opened, nothing measured and no clock read."""
-    from whet.engine.lockfile.choosing import locked_choice
-    from whet.engine.lockfile.comparing import same_lock_on_all_ranks
+    from whet.engine.lockfile.choosing import locked_choice, same_lock_on_all_ranks
 
     same_lock_on_all_ranks(lock)
     workload = target.workload()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from whet.builds.builder import Builder
 from whet.core.config import Config
-from whet.engine.recovery.launch_journal import LaunchJournal
+from whet.engine.recovery.marks import LaunchJournal
 from whet.measure.bench.protocol import Bench
 
 # How often the run is looked at, at most and at least.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from whet.core.config import Config
-from whet.core.timing import Timing
+from whet.core.timing import CONFIDENCE, Timing
 from whet.core.workload import Workload
-from whet.engine.review.occasions import ratio_between, why_not_comparable
 from whet.measure.racing.policy import RacePolicy
-from whet.measure.racing.stats import Ratio
+from whet.measure.racing.stats import Noise, Ratio, interval
 from whet.store import Store, WorkloadSummary
 from whet.store.matching import differences
 
@@ -110,3 +110,55 @@ def _order(one: Difference) -> tuple[int, str, str]:
     known = one.a or one.b
     assert known is not None
     return _KINDS.index(one.kind), _problem(known.workload), known.workload.id
+
+
+_POLICY = RacePolicy()
+
+
+def why_not_comparable(one: Timing | None, other: Timing | None) -> str:
+    """Empty where the two may be compared."""
+    if one is None or other is None or not (_measured(one) and _measured(other)):
+        return "one of them was never timed"
+    if (one.foreign is None) != (other.foreign is None):
+        return "one was timed by a user's own benchmark"
+    if one.method != other.method:
+        ways = " and ".join(f"{each.timer} with L2 {each.l2}" for each in (one, other))
+        return f"they were timed in different ways, {ways}"
+    if one.host_bound != other.host_bound:
+        return "one was timed one launch at a time, since the host was too slow"
+    return ""
+
+
+def ratio_between(later: Timing, earlier: Timing, confidence: float = CONFIDENCE) -> Ratio:
+    """`later / earlier` of two comparable timings, whose noises are independent.
+
+    The interval joins those of the two medians as squares of their logarithms do. It knows nothing
+    of what changes from one occasion to the next for all kernels alike: clocks, temperature,
+    neighbours. `RacePolicy.rerun_noise` is what that usually comes to.
+    """
+    low, mid, high = _logs(later, confidence)
+    other_low, other_mid, other_high = _logs(earlier, confidence)
+    ratio = mid - other_mid
+    return Ratio(
+        low=math.exp(ratio - math.hypot(mid - low, other_high - other_mid)),
+        mid=math.exp(ratio),
+        high=math.exp(ratio + math.hypot(high - mid, other_mid - other_low)),
+    )
+
+
+def _measured(timing: Timing) -> bool:
+    return bool(timing.samples) or timing.foreign is not None
+
+
+def _logs(timing: Timing, confidence: float) -> Ratio:
+    """The median and the ends of its interval. Few samples say little about their own noise, and
+    are not believed to be better than one visit's."""
+    middle = math.log(timing.median_ns)
+    if timing.foreign is not None:
+        ends: tuple[float, float] | None = (timing.foreign.low_ns, timing.foreign.high_ns)
+    else:
+        noise = Noise(_POLICY.visit_noise)
+        noise.add([math.log(sample) for sample in timing.samples])
+        ends = interval(timing.samples, confidence, noise.sigma)
+    assert ends is not None
+    return Ratio(min(middle, math.log(ends[0])), middle, max(middle, math.log(ends[1])))

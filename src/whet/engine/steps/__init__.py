@@ -9,6 +9,6 @@ race.py     more samples for what may win
 duel.py     the last few, side by side
 record.py   every outcome is a trial in the store the moment it is known
 
-Where there is nothing to do, answer.py gives what the store has; where merged stores disagree on
-the fastest, contest.py sees to it that their picks are measured.
+Where merged stores disagree on the fastest, `Contest` in duel.py sees to it that their picks are
+measured.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -15,17 +16,24 @@ from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Stop
+from whet.core.status import Status
 from whet.core.trial import Cost, Trial
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.accounts.timeline import timeline_of
-from whet.engine.executors.of_run import bench_for, builds_on
+from whet.engine.executors.current import builds_on
 from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
-from whet.engine.recall.known import Knowledge, new_run, recalled, relatives, start_after
-from whet.engine.recall.sources import apart_notes
-from whet.engine.recovery import crash_report
+from whet.engine.recall import (
+    Knowledge,
+    apart_notes,
+    keep_place,
+    new_run,
+    recalled,
+    relatives,
+    start_after,
+)
+from whet.engine.recovery import marks
 from whet.engine.recovery.interrupt import (
     DeviceLostError,
     HostLostError,
@@ -33,19 +41,17 @@ from whet.engine.recovery.interrupt import (
     Shield,
     StoreLostError,
 )
-from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
+from whet.engine.recovery.marks import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
-from whet.engine.steps.answer import stored_answer
-from whet.engine.steps.bits import compared, say_price
 from whet.engine.steps.build import Builds
-from whet.engine.steps.contest import Contest
-from whet.engine.steps.duel import Duels, Winner
+from whet.engine.steps.duel import Contest, Duels, Winner
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
-from whet.engine.steps.record import Candidate, Recorder
+from whet.engine.steps.record import Candidate, Recorder, timeline_of
 from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
-from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target
+from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target, bit_check_of
+from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
 from whet.measure.bench.protocol import Bench
 from whet.measure.racing.race import Race
 from whet.search import Strategy
@@ -93,7 +99,7 @@ class OneRun:
         self.known = self.recall()
         self._exhaustive = False
         self._stopped: Stop | None = None
-        self._crash_report = crash_report.CrashReport()
+        self._crash_report = marks.CrashReport()
 
     @property
     def answered(self) -> bool:
@@ -117,7 +123,7 @@ class OneRun:
     def tuned(self) -> Result:
         if self.store.marks(self.run.workload.id):
             with self.shield.held():
-                self._crash_report = crash_report.examine(self.store, self.run.workload.id)
+                self._crash_report = marks.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -266,7 +272,9 @@ class OneRun:
         if self._executor is None:
             bench = self.target.bench(limits)
         else:
-            bench = bench_for(self._executor, self.target, limits, self.store, self.recorder.note)
+            from whet.engine.executors.spread import bench_on  # few have more than one device
+
+            bench = bench_on(self._executor, self.target, limits, self.store, self.recorder.note)
         if self._compares_bits:
             bench = compared(bench, self.target, self.known)
         stack.enter_context(closing(bench))
@@ -316,7 +324,7 @@ class OneRun:
         """What to make of those that ran when an earlier process ended."""
         if not isolated and self._crash_report.suspects:
             with self.shield.held():
-                self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
+                self._crash_report, culprits = marks.blame(self.store, self._crash_report)
             self.known = self.recall()
             for trial in culprits:
                 self.recorder.note(f"skipping [{trial.config}]: {trial.error}")
@@ -384,7 +392,7 @@ class OneRun:
             self.store.save_run(self.run)
             self.store.save_timeline(self.run.id, timeline_of(self._began, self.recorder.timed))
             if self._crash_report.open:
-                crash_report.close(self.store, self._crash_report)
+                marks.close(self.store, self._crash_report)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored
@@ -436,4 +444,65 @@ class OneRun:
         return trial if trial is not None and trial.timing is not None else None
 
     def from_store(self) -> Result:
-        return stored_answer(self.store, self.run, self.known, self.ledger, self.recorder)
+        """As the result of this run, which has nothing left to do."""
+        keep_place(self.store, self.run.workload)
+        result = self.known.answer(self.run, self.ledger)
+        self.recorder.emit(RunStarted(result.run, 0, result.known))
+        self.recorder.emit(RunFinished(result))
+        return result
+
+
+# Samples of the best and of the fastest that was refused, taken in turns, to know the price.
+ROUNDS = 9
+
+
+def compared(bench: Bench, target: Target, known: Knowledge) -> Bench:
+    """The bench, and what it runs compared where the target asks for it. What an earlier run
+    measured has the reference's bits, or it would have failed."""
+    check = bit_check_of(target)
+    if check is None:
+        return bench
+    first = target.space.first
+    trials = sorted(known.settled.values(), key=lambda trial: trial.config != first)
+    stored = (Reference.stored(trial.facts) for trial in trials if trial.status.measured)
+    return ReferenceBench(bench, check, next((one for one in stored if one), None))
+
+
+def say_price(sampler: Sampler, winner: Winner | None, known: Knowledge) -> None:
+    """How much faster the best would have been without the check."""
+    bench = sampler.bench
+    if not isinstance(bench, ReferenceBench):
+        return
+    for note in bench.notes:
+        sampler.recorder.note(note)
+        warn(f"{sampler.target.name}: {note}")
+    if winner is None:
+        return
+    trials = {**known.settled, **{trial.config.id: trial for trial in sampler.recorder.trials}}
+    text = _price(sampler, bench.check, winner.candidate, list(trials.values()))
+    sampler.recorder.note(text)
+    log_note(sampler.target.workload(), text)
+
+
+def _price(sampler: Sampler, check: BitCheck, best: Candidate, trials: list[Trial]) -> str:
+    refused = [
+        (float(str(trial.facts[FREE_NS])), trial.config)
+        for trial in trials
+        if trial.status is Status.WRONG_RESULT and FREE_NS in trial.facts
+    ]
+    if not refused:
+        return f"check={check} refused no config"
+    free_ns, free = min(refused, key=lambda pair: (pair[0], pair[1].id))
+    best_ns = math.inf if best.known_timing is None else best.known_timing.median_ns
+    rival = sampler.candidates.get(free.id)
+    if rival is not None and best.ready and rival.ready and sampler.seconds_left > 0:
+        # A few samples chose the rival, which flatters it.
+        taken = sampler.side_by_side([best, rival], ROUNDS)
+        free_ns, best_ns = taken.get(rival.id, free_ns), taken.get(best.id, best_ns)
+    many = f"{len(refused)} config{'' if len(refused) == 1 else 's'}"
+    if free_ns >= best_ns:
+        return f"check={check} refused {many}, none of them faster than the best"
+    return (
+        f"check={check} refused {many}; without it [{free}] would be the fastest, "
+        f"{best_ns / free_ns:.3g} times as fast"
+    )

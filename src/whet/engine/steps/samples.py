@@ -16,7 +16,7 @@ from whet.core.timing import median
 from whet.core.trial import Cost
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.plan import Plan
-from whet.engine.recovery.launch_journal import LaunchJournal
+from whet.engine.recovery.marks import LaunchJournal
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder

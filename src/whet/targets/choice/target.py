@@ -19,7 +19,7 @@ from whet.core.timing import Method
 from whet.core.workload import Device, Workload
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
-from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
+from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
 from whet.measure import Timer
 from whet.measure.bench.executor import LocalBench
 from whet.measure.bench.protocol import Bench

@@ -17,7 +17,7 @@ from whet.core.errors import StoreError
 from whet.core.mode import Mode, checked_mode
 from whet.core.tested import check_tested
 from whet.engine.fallback.mode import asked, current_mode
-from whet.engine.lockfile.finding import lock_holds
+from whet.engine.lockfile.in_force import lock_holds
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen

@@ -21,7 +21,7 @@ from whet.core.errors import NotTunedError, StoreError
 from whet.core.mode import Mode
 from whet.core.workload import Workload
 from whet.engine.lockfile.entries import LockEntry
-from whet.engine.lockfile.finding import locked_by
+from whet.engine.lockfile.in_force import locked_by
 from whet.engine.settings import resolve_settings
 from whet.targets.fingerprint import Source
 from whet.targets.triton import device

@@ -17,7 +17,7 @@ from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.recall.known import start_after
+from whet.engine.recall import start_after
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Visit
 from whet.store import Store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
 from whet.engine.settings import Settings
-from whet.engine.turns.shared import shared_locks
+from whet.engine.turns import shared_locks
 from whet.store import sqlite  # noqa: F401 - nearly every store is a file; a call need not load it
 from whet.store.opening import (
     is_missing,

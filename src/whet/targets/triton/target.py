@@ -290,7 +290,7 @@ class TritonTarget(QuickSpace):
         return ir_folder(settings.store) if settings is not None and settings.keep_ir else None
 
     def bench(self, limits: BenchLimits) -> Bench:
-        from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
+        from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
         from whet.measure.bench.executor import LocalBench
 
         assert self._settings is not None
@@ -314,7 +314,7 @@ class TritonTarget(QuickSpace):
     def _bench_elsewhere(
         self, limits: BenchLimits, open_session: OpenSession, here: Callable[[], Bench]
     ) -> Bench:
-        from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
+        from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
         from whet.targets.triton.isolated.bench import IsolatedBench
         from whet.targets.triton.isolated.sending import Elsewhere
 

@@ -18,8 +18,7 @@ import whet
 from whet.builds.builder import Builder
 from whet.builds.job import Job
 from whet.core.status import Status
-from whet.engine.executors.divided_pool import DividedPool
-from whet.engine.executors.node_pool import NodePool
+from whet.engine.executors.node_pool import DividedPool, NodePool
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
 from whet.targets.triton.compiler.compile import compile_kernel

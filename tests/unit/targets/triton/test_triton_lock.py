@@ -10,8 +10,8 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import NotTunedError
+from whet.engine.lockfile.entries import read_lock, write_lock
 from whet.engine.lockfile.in_force import forget_choices
-from whet.engine.lockfile.text import read_lock, write_lock
 from whet.engine.lockfile.updating import stored_choices
 from whet.targets.triton import stores
 from whet.testing.fake_triton import FakeTensor, fake_driver, told

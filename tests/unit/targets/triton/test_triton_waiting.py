@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.turns import lock as locks
-from whet.engine.turns.lock import Turn, file_lock
+from whet.engine import turns
+from whet.engine.turns import Turn, file_lock
 from whet.targets.triton import autotuner, warn
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -105,7 +105,7 @@ def test_a_gpu_that_another_process_measures_on_is_waited_for_as_the_setting_say
         waits.append((path, wait_s))
         return file_lock(path, wait_s)
 
-    monkeypatch.setattr(locks, "file_lock", noted)
+    monkeypatch.setattr(turns, "file_lock", noted)
     call(quick_when_small())
     gpu = waits[0][0]
     waits.clear()

@@ -12,7 +12,7 @@ from whet.engine.fallback.background import Refinement
 from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import logger
-from whet.engine.ranks.board import group_board
+from whet.engine.ranks import group_board
 from whet.engine.settings import Settings, resolve_settings
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.compiler.capture import jit_function

@@ -12,7 +12,7 @@ from whet.core.errors import TuningFailedError
 from whet.engine.fallback.background import NotNow
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.engine.turns.lock import file_lock
+from whet.engine.turns import file_lock
 from whet.measure.bench.executor import LocalBench
 from whet.measure.bench.protocol import Bench
 from whet.targets.triton import device

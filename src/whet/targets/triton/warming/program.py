@@ -16,7 +16,7 @@ from whet.core.config import Config
 from whet.core.mode import Effort
 from whet.core.run import Result
 from whet.engine.ahead import Ahead, Prospect, wanted
-from whet.engine.ranks.sharing import Sharing, owners
+from whet.engine.ranks import Sharing, owners
 from whet.engine.settings import Settings
 from whet.search import Sparing, Strategy
 from whet.search.unguided import Given

@@ -18,12 +18,10 @@ from whet.core.errors import UsageError
 from whet.core.mode import Effort, checked_effort
 from whet.core.shown import watched
 from whet.engine.ahead import Ahead
-from whet.engine.executors.current import using
+from whet.engine.executors.current import selected, using
 from whet.engine.executors.processes import ProcessPerDevice
-from whet.engine.executors.selecting import selected
 from whet.engine.fallback.mode import current_mode
-from whet.engine.ranks.board import BoardLostError, group_board
-from whet.engine.ranks.sharing import Sharing
+from whet.engine.ranks import BoardLostError, Sharing, group_board
 from whet.engine.settings import Settings, resolve_settings
 from whet.targets.base import refuse_lazy, refuse_unfinished
 from whet.targets.triton.devices import device_environment, device_names

@@ -6,20 +6,24 @@ import fcntl
 import json
 import os
 import platform
+import stat
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from whet.core.decoding import number
 from whet.core.process import Holder, ProcessName
 from whet.engine.host import lives, this_process
-from whet.engine.turns.shared import opened_for_all, shared_locks
-from whet.store import OverlayStore, StoreReader
-from whet.store.protocol import Lease, LeaseHeld, LeasingStore
+
+if TYPE_CHECKING:
+    from whet.store import StoreReader
+    from whet.store.protocol import Lease, LeaseHeld
 
 # A wait is worth a line once it is as long as this, or half of what it may be.
 ANNOUNCE_S = 0.5
@@ -47,6 +51,9 @@ class Turn:
     """
 
     def __init__(self, store: StoreReader, workload_id: str) -> None:
+        from whet.store import OverlayStore  # a decorated kernel imports this module, too
+        from whet.store.protocol import LeasingStore
+
         folder = store.lock_folder
         own = store.layers[0] if isinstance(store, OverlayStore) else store
         self._fleet = own if isinstance(own, LeasingStore) else None
@@ -94,6 +101,8 @@ class Turn:
         """Whether no other host has the turn; where the server is away nobody can be asked."""
         if self._fleet is None or self._lease is not None:
             return True
+        from whet.store.protocol import LeaseHeld
+
         process, told = json.dumps(this_process().to_json()), False
         while True:
             answer = self._fleet.lease(self._workload_id, process)
@@ -246,3 +255,66 @@ def _opened(path: Path) -> int | None:
         except OSError:
             return None
     return None
+
+
+# Locks of GPUs, where a store has no folder of its own. Anybody may have made this folder, or put
+# anything into it: no link is followed, and nothing is ever written into a lock's file there. It is
+# not the temporary folder of the environment, which may be another one for each user.
+_FOLDER = Path("/tmp/whet-locks")
+
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_said: set[str] = set()
+
+
+def shared_locks() -> Path:
+    return _FOLDER
+
+
+def opened_for_all(path: Path) -> int | None:
+    """A file that every user can lock, made where there is none. Where it cannot be had, that is
+    said once, and it is None."""
+    try:
+        folder = _folder(path.parent)
+        try:
+            return _file(path.name, folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        text = (
+            f"cannot lock {path} ({error.strerror or error}), so other processes may measure on "
+            f"the same GPU at once; have its owner or root remove {path.parent}"
+        )
+        if text not in _said:
+            _said.add(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return None
+
+
+def _folder(path: Path) -> int:
+    try:
+        os.mkdir(path)
+        made = True
+    except FileExistsError:
+        made = False
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+    if made:
+        os.fchmod(folder, 0o1777)  # mkdir's own mode is cut by the umask
+    return folder
+
+
+def _file(name: str, folder: int) -> int:
+    """Linux refuses O_CREAT for another user's file in such a folder, so it is opened first."""
+    try:
+        found = os.open(name, os.O_RDWR | _SAFELY, dir_fd=folder)
+    except FileNotFoundError:
+        try:
+            made = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, 0o666, dir_fd=folder)
+            os.fchmod(made, 0o666)
+            return made
+        except FileExistsError:  # by another process, just now
+            found = os.open(name, os.O_RDWR | _SAFELY, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise OSError(0, "it is no file")
+    return found

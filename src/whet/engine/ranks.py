@@ -1,8 +1,9 @@
-"""One rank tunes, all ranks use its choice.
+"""Ranks of a process group: one of them tunes, all of them use its choice.
 
-Everything that is decided stands in one note on the board, and the note changes only by
-compare-and-set from what was read: nothing, then a claim, then perhaps claims of later generations,
-and at last the choice, which stays. A rank that comes back late, or never comes, changes nothing.
+Everything that is decided stands in one note on a board that all ranks can read and write, and the
+note changes only by compare-and-set from what was read: nothing, then a claim, then perhaps claims
+of later generations, and at last the choice, which stays. A rank that comes back late, or never
+comes, changes nothing.
 
     (nothing) ──► claim 1, rank 3 ──► claim 2, rank 4 ──► … ──► claim n with the choice
                     rank 3 falls silent: the next takes over
@@ -11,19 +12,149 @@ and at last the choice, which stays. A rank that comes back late, or never comes
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError, WhetError
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.engine.ranks.board import Board, BoardLostError
+
+# A single question to the process group's store takes well below a millisecond. One that takes this
+# long will never be answered: the process that serves it has stopped, or its host is gone.
+ANSWER_S = 10.0
+
+# The first one opens a connection, and torch then looks up the names of both ends.
+FIRST_ANSWER = 3
+
+_Call = tuple[Callable[[Any], Any], "SimpleQueue[tuple[Any, Exception | None]]"]
+
+
+class BoardLostError(Exception):
+    """Nothing can be read or written any more; the message says why."""
+
+
+class Board(Protocol):
+    """Short texts under keys. No method blocks for longer than a stated time; what cannot be done
+    within it is a `BoardLostError`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def get(self, key: str) -> str | None: ...
+
+    def set(self, key: str, text: str) -> None: ...
+
+    def swap(self, key: str, expected: str | None, text: str) -> bool:
+        """Writes `text` where `expected` is what stands there, None for nothing, as one step that
+        only one rank can win; says whether it was written."""
+        ...
+
+
+class GroupBoard:
+    """The key-value store behind `torch.distributed`.
+
+    A thread of its own asks the questions, on a connection of its own: a store answers one thread
+    after the other, and one that waits for its peers holds up all the rest. A process that was
+    forked has neither, so it needs a new board.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, answer_s: float = ANSWER_S) -> None:
+        self.rank = rank
+        self.size = size
+        self._answer_s = answer_s
+        self._lost = ""
+        self._answered = False
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        threading.Thread(
+            target=_serve, args=(store, self._calls), name="whet board", daemon=True
+        ).start()
+        self._ended = weakref.finalize(self, self._calls.put, None)
+
+    def get(self, key: str) -> str | None:
+        # A key that is not there would make `get` wait for it.
+        text = self._ask(lambda store: store.get(key) if store.check([key]) else None)
+        return None if text is None else bytes(text).decode()
+
+    def set(self, key: str, text: str) -> None:
+        self._ask(lambda store: store.set(key, text))
+
+    def swap(self, key: str, expected: str | None, text: str) -> bool:
+        found = self._ask(lambda store: store.compare_set(key, expected or "", text))
+        return bytes(found).decode() == text
+
+    def close(self) -> None:
+        self._ended()
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        if self._lost:
+            raise BoardLostError(self._lost)
+        answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        limit_s = self._answer_s * (1 if self._answered else FIRST_ANSWER)
+        self._calls.put((question, answers))
+        try:
+            value, error = answers.get(timeout=limit_s)
+        except Empty:
+            self._lost = f"the process group's store has not answered for {limit_s:g} s"
+            raise BoardLostError(self._lost) from None
+        self._answered = True
+        if error is not None:
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._lost = f"the process group's store failed: {text}"
+            raise BoardLostError(self._lost) from error
+        return value
+
+
+def _serve(store: Any, calls: SimpleQueue[_Call | None]) -> None:
+    own: Any = None
+    while (call := calls.get()) is not None:
+        question, answers = call
+        try:
+            if own is None:
+                # Older versions cannot open a second connection; there the one must do.
+                own = store.clone() if hasattr(store, "clone") else store
+            answers.put((question(own), None))
+        except Exception as error:
+            answers.put((None, error))
+
+
+_open: tuple[int, Any, GroupBoard] | None = None
+
+
+def group_board() -> GroupBoard | None:
+    """The board of this process's group; None without `torch.distributed`, or alone in it.
+
+    Never imports torch: whoever has a process group has imported it.
+    """
+    global _open
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_initialized():
+            return None
+        rank, size = distributed.get_rank(), distributed.get_world_size()
+        store = distributed.distributed_c10d._get_default_store()
+    except (AttributeError, RuntimeError, ValueError):  # half imported, or just being destroyed
+        return None
+    if size < 2 or rank < 0:
+        return None
+    if _open is not None and _open[0] == os.getpid():
+        if _open[1] is store:
+            return _open[2]
+        _open[2].close()
+    _open = (os.getpid(), store, GroupBoard(store, rank, size))
+    return _open[2]
 
 
 @dataclass(frozen=True)
@@ -315,3 +446,79 @@ class Agreement:
 
     def _swap(self, old: _Note | None, new: _Note) -> bool:
         return self._board.swap(self._key, None if old is None else old.text(), new.text())
+
+
+POLL_S = 0.02
+
+
+class Sharing:
+    """What the ranks tell each other about one job they do together, which all call `name`.
+
+    Every rank makes the same exchanges in the same order. One that waits in vain for another, for
+    `wait_s`, raises `BoardLostError`.
+    """
+
+    def __init__(self, board: Board, name: str, wait_s: float) -> None:
+        self._board = board
+        self._name = f"whet/{name}"
+        self._wait_s = wait_s
+
+    @property
+    def rank(self) -> int:
+        return self._board.rank
+
+    @property
+    def size(self) -> int:
+        return self._board.size
+
+    def exchange(self, what: str, mine: Any) -> list[Any]:
+        """What every rank says, by rank; waits for all of them."""
+        self._board.set(f"{self._name}/{what}/{self.rank}", json.dumps(mine))
+        found: list[Any] = []
+        end = time.monotonic() + self._wait_s
+        for rank in range(self.size):
+            while (text := self._board.get(f"{self._name}/{what}/{rank}")) is None:
+                if time.monotonic() > end:
+                    raise BoardLostError(f"rank {rank} has said nothing for {self._wait_s:g} s")
+                time.sleep(POLL_S)
+            found.append(json.loads(text))
+        return found
+
+    def signal(self, what: str) -> None:
+        self._board.set(f"{self._name}/{what}", "")
+
+    def signalled(self, what: str) -> bool:
+        return self._board.get(f"{self._name}/{what}") is not None
+
+    def wait_for_signal(self, what: str, mine: Callable[[float], bool]) -> None:
+        """Until some rank has given it; `mine` waits for up to so many seconds and says whether
+        this one is to give it."""
+        end = time.monotonic() + self._wait_s
+        while not self.signalled(what):
+            if mine(POLL_S):
+                self.signal(what)
+                return
+            if time.monotonic() > end:
+                raise BoardLostError(f"no rank has gone on for {self._wait_s:g} s")
+
+    def is_agreed(self, workload_id: str, space_id: str) -> bool:
+        """Whether some rank has tuned it."""
+        return agreed_on(self._board, f"{workload_id}/{space_id}")
+
+
+def owners(met: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Which rank tunes what: `met` has, for each rank, the work that each of its workloads is.
+
+    A workload falls to one that has it, the largest first and to whoever has least to do yet: all
+    ranks come to the same answer."""
+    work: dict[str, int] = {}
+    for one in met:
+        for name, amount in one.items():
+            work[name] = max(amount, work.get(name, 0))
+    loads = [0] * len(met)
+    found: dict[str, int] = {}
+    for name in sorted(work, key=lambda name: (-work[name], name)):
+        having = [rank for rank, one in enumerate(met) if name in one]
+        found[name] = min(having, key=lambda rank: (loads[rank], rank))
+        loads[found[name]] += work[name]
+    return found

@@ -1,34 +1,38 @@
-"""What the store already knows of a workload, and what of it still holds."""
+"""What earlier runs left in the store, and what of it holds for this one."""
 
 from __future__ import annotations
 
 import math
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whet._version import __version__
 from whet.core.budget import Budget
+from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Effort
 from whet.core.process import user_and_host
 from whet.core.run import Outcome, Result, Run, Stop
 from whet.core.status import LimitKind, Status
 from whet.core.trial import Cost, Trial
+from whet.core.workload import Workload, captured_differences
 from whet.engine.accounts.ledger import WallLedger
+from whet.engine.fallback.missed import Traceable
 from whet.engine.host import memory_info
-from whet.engine.recall.sources import keep_place, located
 from whet.engine.settings import Settings
-from whet.engine.target import Target
+from whet.engine.target import Claiming, FromFile, Target
 
 if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.space import Space
     from whet.core.timing import Method
-    from whet.core.workload import Workload
+    from whet.learn.prior import Prior
     from whet.store import Store, StoreReader
+
 
 # Spaces up to this size are compared config by config; larger ones by their identity.
 SMALL = 20_000
@@ -294,3 +298,91 @@ def _worth_retrying(trial: Trial, limits: dict[LimitKind, float | None]) -> bool
 
     wronged = limit.configured is None and CUT_BY_0_1 in trial.error
     return wronged or outgrown(limit, limits.get(limit.kind))
+
+
+def located(target: Target) -> Workload:
+    """The target's workload, with the place where it is defined."""
+    workload = target.workload()
+    where = target.defined_at() if isinstance(target, Traceable) else ""
+    file = str(target.file) if isinstance(target, FromFile) else ""
+    if not where and file and not file.startswith("<"):  # made in a function, or in a notebook
+        where = f"{file}:{workload.kernel}"
+    return replace(workload, origin=workload.origin.at(where))
+
+
+def keep_place(store: Store, workload: Workload) -> None:
+    """Lets the name that is used now lead to what is stored, too. A bundle keeps its own names."""
+    own: Store = getattr(store, "layers", (store,))[0]
+    known = own.match(workload)
+    if own.read_only or known is None or known.kind != "strict":
+        return
+    if not set(workload.origin.places) <= set(known.workload.origin.places):
+        with suppress(StoreError):
+            own.put_workload(workload)
+
+
+def apart_notes(store: Store, target: Target, workload: Workload) -> list[str]:
+    """What keeps these results from others of the same kernel, in words and with a remedy."""
+    claims = target.claims if isinstance(target, Claiming) else {}
+    clashes = [
+        f"key= has {name}={claims[name]!r}, but the code uses {name}={value}; make them match, "
+        "or rename one of them"
+        for name, value in workload.origin.captured.items()
+        if name in claims
+    ]
+    return [*clashes, *_captured_note(store, workload, claims)]
+
+
+def _captured_note(store: Store, workload: Workload, claims: Mapping[str, Any]) -> list[str]:
+    """Nothing of a name that the key has already: it needs no advice but to agree."""
+    for summary in store.workloads(workload.kernel):
+        other = summary.workload
+        if other.fingerprint == workload.fingerprint or not other.origin.code:
+            continue
+        if other.origin.code != workload.origin.code:
+            continue
+        found = captured_differences(workload.origin, other.origin)
+        changes = {name: values for name, values in found.items() if name not in claims}
+        if changes:
+            said = ", ".join(f"{name}={now} (was {was})" for name, (now, was) in changes.items())
+            return [
+                f"same code as before, but it captures {said}; results are kept separate; "
+                f"{remedy(changes)}"
+            ]
+    return []
+
+
+def remedy(names: Iterable[str]) -> str:
+    """What to do about values that a source captures."""
+    said = " and ".join(names)
+    return f"put {said} in key= to combine them"
+
+
+# So many of the nearest workloads are read: more teach little, and reading them takes time.
+NEAREST = 24
+
+
+def learned(
+    store: StoreReader, workload: Workload, space: Space, *, guess: bool = True
+) -> Prior | None:
+    """From the same source at other keys and on other devices, the nearest first; None where the
+    store knows of none. What nobody has tried is guessed at, which takes a second or more."""
+    from whet.learn.keys import key_distance
+    from whet.learn.prior import prior_for
+
+    mine = _key(workload)
+    others = [
+        summary.workload
+        for summary in store.workloads(workload.kernel)
+        if summary.ok
+        and summary.workload.id != workload.id
+        and summary.workload.fingerprint == workload.fingerprint
+    ]
+    others.sort(key=lambda other: key_distance(mine, _key(other)))
+    known = [(_key(other), store.trials(other.id)) for other in others[:NEAREST]]
+    return prior_for(mine, space, known, guess=guess)
+
+
+def _key(workload: Workload) -> dict[str, Any]:
+    """Another device is as far away as another dtype."""
+    return {**workload.key, " device": workload.device.name}

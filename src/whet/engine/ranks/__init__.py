@@ -1,1 +1,0 @@
-"""Ranks and processes that agree on one choice."""

@@ -1,1 +1,0 @@
-"""What earlier runs left, and what of it holds for this one."""

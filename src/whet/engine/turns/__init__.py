@@ -1,1 +1,0 @@
-"""Processes of one host that tune the same for one store take turns."""
