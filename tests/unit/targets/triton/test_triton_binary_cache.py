@@ -24,6 +24,7 @@ from whet.targets.triton.packed.binary_cache import (
 
 KEY = "0123456789abcdef" * 3
 OTHER = "f" * 48
+RECORD = "metadata.json"
 
 
 def packed(key: str = KEY, body: bytes = b"\x7fELF") -> PackedKernel:
@@ -35,16 +36,18 @@ def cache(tmp_path: Path) -> FolderCache:
     return FolderCache(tmp_path / "not" / "there" / "yet")
 
 
-def record_of(cache: FolderCache) -> Path:
-    return cache.path / KEY / "metadata.json"
+def test_what_was_put_is_got_and_nothing_else(cache: FolderCache) -> None:
+    assert cache.get(KEY) is None
+    assert list(cache.keys()) == []
 
+    cache.put(packed(OTHER))
+    assert cache.get(KEY) is None
 
-def test_what_was_put_is_got(cache: FolderCache) -> None:
+    cache.put(packed(body=b"old"))
     cache.put(packed())
-
     assert cache.get(KEY) == packed()
     assert KEY in cache
-    assert list(cache.keys()) == [KEY]
+    assert sorted(os.listdir(cache.path)) == list(cache.keys()) == [KEY, OTHER]
 
 
 def test_a_bundle_gives_what_was_put_and_takes_nothing(cache: FolderCache, tmp_path: Path) -> None:
@@ -72,31 +75,6 @@ def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
         pytest.raises(BinaryError, match="cubin does not match its checksum"),
     ):
         BundleCache(bundle).get(KEY)
-
-
-def test_what_is_not_there_is_none(cache: FolderCache) -> None:
-    assert cache.get(KEY) is None
-    assert list(cache.keys()) == []
-
-    cache.put(packed(OTHER))
-
-    assert cache.get(KEY) is None
-
-
-def test_a_second_one_of_the_same_key_takes_the_place_of_the_first(cache: FolderCache) -> None:
-    cache.put(packed(body=b"old"))
-    cache.put(packed(body=b"new"))
-
-    found = cache.get(KEY)
-    assert found is not None
-    assert found.files["cubin"] == b"new"
-
-
-def test_nothing_but_whole_kernels_is_left_in_the_folder(cache: FolderCache) -> None:
-    cache.put(packed())
-    cache.put(packed())
-
-    assert os.listdir(cache.path) == [KEY]
 
 
 @pytest.mark.medium
@@ -133,21 +111,19 @@ def test_a_file_name_that_could_be_a_path_is_refused(name: str) -> None:
         PackedKernel(KEY, {}, {name: b""})
 
 
-def test_a_kernel_has_a_bounded_number_of_files() -> None:
+def test_files_and_metadata_are_bounded() -> None:
     with pytest.raises(BinaryError, match="at most"):
         PackedKernel(KEY, {}, {f"stage{i}": b"" for i in range(100)})
-
-
-def test_metadata_is_bounded() -> None:
     with pytest.raises(BinaryError, match="too large"):
         PackedKernel(KEY, {"text": "x" * 2**21}, {})
 
 
 def rewritten(change: Callable[[Any], None]) -> Callable[[FolderCache], None]:
     def damage(cache: FolderCache) -> None:
-        data = json.loads(record_of(cache).read_text())
+        record = cache.path / KEY / RECORD
+        data = json.loads(record.read_text())
         change(data)
-        record_of(cache).write_text(json.dumps(data))
+        record.write_text(json.dumps(data))
 
     return damage
 
@@ -156,16 +132,11 @@ def declare_escape(data: Any) -> None:
     data["files"]["../../secret"] = data["files"].pop("cubin")
 
 
-def declare_giant(data: Any) -> None:
-    data["files"]["cubin"]["bytes"] = MOST_BYTES + 1
+def written(body: bytes, name: str = "cubin") -> Callable[[FolderCache], None]:
+    def damage(cache: FolderCache) -> None:
+        (cache.path / KEY / name).write_bytes(body)
 
-
-def truncate(cache: FolderCache) -> None:
-    (cache.path / KEY / "cubin").write_bytes(b"\x7fE")
-
-
-def exchange(cache: FolderCache) -> None:
-    (cache.path / KEY / "cubin").write_bytes(b"\x7fELG")
+    return damage
 
 
 def remove(cache: FolderCache) -> None:
@@ -185,13 +156,13 @@ def make_pipe(cache: FolderCache) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        truncate,
-        exchange,
+        written(b"\x7fE"),
+        written(b"\x7fELG"),
         remove,
         link,
         make_pipe,
         rewritten(declare_escape),
-        rewritten(declare_giant),
+        rewritten(lambda data: data["files"]["cubin"].update(bytes=MOST_BYTES + 1)),
         rewritten(lambda data: data.update(key=OTHER)),
         rewritten(lambda data: data.update(v=2)),
         rewritten(lambda data: data.pop("files")),
@@ -199,28 +170,18 @@ def make_pipe(cache: FolderCache) -> None:
         rewritten(lambda data: data["files"]["cubin"].update(bytes="4")),
         rewritten(lambda data: data["files"]["cubin"].update(bytes=-1)),
         rewritten(lambda data: data["files"]["cubin"].pop("sha256")),
-        lambda cache: record_of(cache).write_text("{"),
-        lambda cache: record_of(cache).write_text("[" * 100_000),
-        lambda cache: record_of(cache).write_bytes(b"\xff\xfe"),
-        lambda cache: record_of(cache).write_text("x" * 2**21),
+        *(written(body, RECORD) for body in (b"{", b"[" * 100_000, b"\xff\xfe", b"x" * 2**21)),
     ],
 )
-def test_a_damaged_kernel_is_refused_by_its_place(
+def test_a_damaged_kernel_is_refused_by_its_place_and_can_be_put_anew(
     cache: FolderCache, damage: Callable[[FolderCache], None]
 ) -> None:
     cache.put(packed())
     damage(cache)
-
     with pytest.raises(BinaryError, match=KEY):
         cache.get(KEY)
 
-
-def test_a_damaged_kernel_can_be_put_anew(cache: FolderCache) -> None:
     cache.put(packed())
-    truncate(cache)
-
-    cache.put(packed())
-
     assert cache.get(KEY) == packed()
 
 

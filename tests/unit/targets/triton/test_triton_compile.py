@@ -2,10 +2,8 @@
 # ruff: noqa: N803 - parameters of kernels are written in capitals by custom
 
 import json
-import linecache
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -15,7 +13,9 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+import triton_kernels
 import whet
+from triton_kernels import cell
 from whet.builds.builder import Builder
 from whet.builds.job import Job
 from whet.core.status import Status
@@ -85,16 +85,6 @@ def tuned(kernel, blocks=(128, 256), **options):
     tuner = whet.autotune(configs=configs, key=["n"], **options)(kernel)
     tuner.whet_timer = told(lambda config: float(config.kwargs["BLOCK"]))
     return tuner
-
-
-def cell(source, name, **names):
-    """Run as a notebook does: the source lies in `linecache`, under a name that is no file."""
-    text = textwrap.dedent(source)
-    filename = f"<cell {name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    space = {"__name__": "__main__", **names}
-    exec(compile(text, filename, "exec"), space)
-    return space[name]
 
 
 @pytest.mark.medium
@@ -240,9 +230,8 @@ def test_a_users_stage_hook_keeps_its_part_of_the_cache_key(monkeypatch, compile
     assert compiled == [("double", True), ("double", not keyed)]
 
 
-@pytest.mark.medium
-def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, cold):
-    kernel = cell(
+def of_a_cell():
+    return cell(
         """
         import triton
         import triton.language as tl
@@ -260,14 +249,9 @@ def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, 
         """,
         "scale",
     )
-    with fake_driver():
-        tuned(kernel)[(1,)](*pair(), 4)
-    assert cold.measured() == {128, 256}
-    assert set(compiled) == {("scale", True)}
 
 
-@pytest.mark.medium
-def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
+def of_a_closure():
     factor = tl.constexpr(3)
 
     @triton.jit
@@ -279,23 +263,21 @@ def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
         offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(out + offsets, helper(tl.load(x + offsets)), mask=offsets < n)
 
-    with fake_driver():
-        tuned(scale)[(1,)](*pair(), 4)
-    assert cold.measured() == {128, 256}
-    assert set(compiled) == {("scale", True)}
+    return scale
+
+
+def of_a_module():
+    return triton.JITFunction(triton_kernels.copy.fn)
 
 
 @pytest.mark.medium
-def test_a_kernel_of_a_module_is_tuned_from_the_workers_builds(compiled, cold):
-    from triton_kernels import copy
-
-    configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
-    kernel = whet.autotune(configs=configs, key=["n"])(triton.JITFunction(copy.fn))
-    kernel.whet_timer = told(lambda config: float(config.kwargs["BLOCK"]))
+@pytest.mark.parametrize("made", [of_a_cell, of_a_closure, of_a_module])
+def test_a_kernel_is_tuned_from_the_workers_builds(made, compiled, cold):
+    kernel = made()
     with fake_driver():
-        kernel[(1,)](*pair(), 4)
+        tuned(kernel)[(1,)](*pair(), 4)
     assert cold.measured() == {128, 256}
-    assert set(compiled) == {("copy", True)}
+    assert set(compiled) == {(kernel.__name__, True)}
 
 
 SCRIPT = """

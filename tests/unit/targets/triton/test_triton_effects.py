@@ -8,7 +8,6 @@ import triton_kernels as kernels
 from whet.targets.triton.compiler.effects import Effects, effects
 
 F32 = "*fp32"
-NONE = frozenset()
 
 
 @pytest.fixture(autouse=True)
@@ -16,111 +15,77 @@ def fresh_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
-def effects_of(kernel, **signature):
-    return effects(kernels.ttir_of(kernel, **signature))
-
-
 def known(reads=(), writes=(), atomics=()):
     return Effects(frozenset(reads), frozenset(writes), frozenset(atomics), unknown=False)
 
 
-@pytest.mark.medium
-def test_a_copy_reads_one_pointer_writes_the_other_and_updates_none():
-    found = effects_of(kernels.copy, x_ptr=F32, y_ptr=F32, n="i32")
-    assert found == known(reads={0}, writes={1})
-    assert found.updated == NONE
+SHAPE = {"M": "i32", "N": "i32"}
 
 
 @pytest.mark.medium
-def test_positions_count_every_parameter_that_is_compiled():
-    found = effects_of(kernels.matmul, a_ptr="*fp16", b_ptr="*fp16", c_ptr=F32, K="i32")
-    assert found == known(reads={0, 1}, writes={2})
+@pytest.mark.parametrize(
+    ("name", "signature", "expected"),
+    [
+        ("copy", {"x_ptr": F32, "y_ptr": F32, "n": "i32"}, known({0}, {1})),
+        (
+            "matmul",
+            {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": F32, "K": "i32"},
+            known({0, 1}, {2}),
+        ),
+        ("atomic_add", {"x_ptr": F32, "total_ptr": F32}, known({0}, atomics={1})),
+        ("take_lock", {"lock_ptr": "*i32", "out_ptr": "*i32"}, known((), {1}, {0})),
+        ("store_to_either", {"a_ptr": F32, "b_ptr": F32, "n": "i32"}, known((), {0, 1})),
+        (
+            "switch_in_loop",
+            {"x_ptr": F32, "y_ptr": F32, "out_ptr": F32, "n": "i32"},
+            known({0, 1}, {2}),
+        ),
+        (
+            "follow_links",
+            {"links_ptr": "*i32", "out_ptr": "*i32", "n": "i32"},
+            known({0}, {0, 1}),
+        ),
+        ("store_in_helper", {"x_ptr": F32, "y_ptr": F32, "n": "i32"}, known({0}, {1})),
+        ("copy_by_descriptor", {"a_ptr": F32, "b_ptr": F32, **SHAPE}, known({0}, {1})),
+        ("reduce_by_descriptor", {"a_ptr": F32, "b_ptr": F32, **SHAPE}, known({0}, atomics={1})),
+        # A descriptor given as argument takes its shape and strides along.
+        (
+            "increment_descriptor",
+            {"tile": "tensordesc<fp32[16,16]>", "out_ptr": F32},
+            known({0}, {0, 5}),
+        ),
+        # Inline assembly may do anything to the pointers it gets.
+        (
+            "inline_assembly",
+            {"x_ptr": "*i32", "out_ptr": "*i32", "n": "i32"},
+            known({0}, {0, 1}),
+        ),
+        # From a loaded address every pointer may be read.
+        ("load_from_loaded_address", {"table_ptr": "*i64", "out_ptr": F32}, known({0, 1}, {1})),
+    ],
+)
+def test_what_is_read_and_written_is_followed_to_the_parameters(name, signature, expected):
+    assert effects(kernels.ttir_of(getattr(kernels, name), **signature)) == expected
 
 
 @pytest.mark.medium
-def test_an_in_place_addition_updates_its_target_only():
-    assert effects_of(kernels.add_in_place, x_ptr=F32, y_ptr=F32).updated == {0}
-
-
-@pytest.mark.medium
-def test_a_sum_kept_in_memory_through_a_loop_is_updated():
-    found = effects_of(kernels.accumulate_in_loop, x_ptr=F32, total_ptr=F32, n="i32")
-    assert found.updated == {1}
-
-
-@pytest.mark.medium
-def test_an_atomic_addition_updates_without_a_load():
-    found = effects_of(kernels.atomic_add, x_ptr=F32, total_ptr=F32)
-    assert found == known(reads={0}, atomics={1})
-    assert found.updated == {1}
-
-
-@pytest.mark.medium
-def test_compare_and_swap_updates():
-    found = effects_of(kernels.take_lock, lock_ptr="*i32", out_ptr="*i32")
-    assert found == known(writes={1}, atomics={0})
-
-
-@pytest.mark.medium
-def test_a_store_to_either_of_two_pointers_writes_both():
-    found = effects_of(kernels.store_to_either, a_ptr=F32, b_ptr=F32, n="i32")
-    assert found == known(writes={0, 1})
-
-
-@pytest.mark.medium
-def test_a_pointer_switched_inside_a_loop_reads_both():
-    found = effects_of(kernels.switch_in_loop, x_ptr=F32, y_ptr=F32, out_ptr=F32, n="i32")
-    assert found == known(reads={0, 1}, writes={2})
-
-
-@pytest.mark.medium
-def test_a_pointer_is_followed_through_while_and_early_return():
-    found = effects_of(kernels.follow_links, links_ptr="*i32", out_ptr="*i32", n="i32")
-    assert found == known(reads={0}, writes={0, 1})
-
-
-@pytest.mark.medium
-def test_a_pointer_is_followed_into_and_out_of_helpers():
-    found = effects_of(kernels.store_in_helper, x_ptr=F32, y_ptr=F32, n="i32")
-    assert found == known(reads={0}, writes={1})
-
-
-@pytest.mark.medium
-def test_descriptors_made_in_the_kernel_are_followed():
-    shape = {"M": "i32", "N": "i32"}
-    found = effects_of(kernels.copy_by_descriptor, a_ptr=F32, b_ptr=F32, **shape)
-    assert found == known(reads={0}, writes={1})
-
-
-@pytest.mark.medium
-def test_a_descriptor_reduction_is_atomic():
-    shape = {"M": "i32", "N": "i32"}
-    found = effects_of(kernels.reduce_by_descriptor, a_ptr=F32, b_ptr=F32, **shape)
-    assert found == known(reads={0}, atomics={1})
-
-
-@pytest.mark.medium
-def test_a_descriptor_given_as_argument_takes_its_shape_and_strides_along():
-    found = effects_of(kernels.increment_descriptor, tile="tensordesc<fp32[16,16]>", out_ptr=F32)
-    assert found == known(reads={0}, writes={0, 5})
-
-
-@pytest.mark.medium
-def test_inline_assembly_may_do_anything_to_the_pointers_it_gets():
-    found = effects_of(kernels.inline_assembly, x_ptr="*i32", out_ptr="*i32", n="i32")
-    assert found == known(reads={0}, writes={0, 1})
+@pytest.mark.parametrize(
+    ("name", "signature", "updated"),
+    [
+        ("copy", {"x_ptr": F32, "y_ptr": F32, "n": "i32"}, set()),
+        ("add_in_place", {"x_ptr": F32, "y_ptr": F32}, {0}),
+        ("accumulate_in_loop", {"x_ptr": F32, "total_ptr": F32, "n": "i32"}, {1}),
+        ("atomic_add", {"x_ptr": F32, "total_ptr": F32}, {1}),
+    ],
+)
+def test_what_is_read_and_written_or_atomic_is_updated(name, signature, updated):
+    assert effects(kernels.ttir_of(getattr(kernels, name), **signature)).updated == updated
 
 
 @pytest.mark.medium
 def test_a_store_to_a_loaded_address_is_unknown():
-    found = effects_of(kernels.store_to_loaded_address, table_ptr="*i64", x_ptr=F32)
-    assert found.unknown
-
-
-@pytest.mark.medium
-def test_a_load_from_a_loaded_address_may_read_every_pointer():
-    found = effects_of(kernels.load_from_loaded_address, table_ptr="*i64", out_ptr=F32)
-    assert found == known(reads={0, 1}, writes={1})
+    text = kernels.ttir_of(kernels.store_to_loaded_address, table_ptr="*i64", x_ptr=F32)
+    assert effects(text).unknown
 
 
 def body(*lines, header="%arg0: !tt.ptr<f32>, %arg1: !tt.ptr<f32>, %arg2: i32"):

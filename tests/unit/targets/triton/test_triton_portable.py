@@ -215,28 +215,15 @@ def changed(folder: Path, change: Callable[[Any], None]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["plain", "tune"])
 @pytest.mark.parametrize("arch", [90, "gfx942"])
-def test_a_plain_call_in_a_new_process_runs_no_stage(
-    run: Run, packed: Path, tmp_path: Path, arch: Any
+def test_a_plain_call_or_a_whole_tuning_in_a_new_process_runs_no_stage(
+    run: Run, packed: Path, tmp_path: Path, arch: Any, how: str
 ) -> None:
-    there = used(run, tmp_path / "user", packed, arch)
+    there = used(run, tmp_path / "user", packed, arch, how)
 
-    assert there.launches == 6
-    assert there.stages == []
-    assert set(there.compiled) == {True}
-    assert there.said == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", [90, "gfx942"])
-def test_a_whole_tuning_in_a_new_process_runs_no_stage(
-    run: Run, packed: Path, tmp_path: Path, arch: Any
-) -> None:
-    there = used(run, tmp_path / "user", packed, arch, how="tune")
-
-    assert there.stages == []
-    assert set(there.compiled) == {True}
-    assert there.said == []
+    assert how == "tune" or there.launches == 6
+    assert (there.stages, set(there.compiled), there.said) == ([], {True}, [])
 
 
 @pytest.mark.slow
@@ -246,9 +233,7 @@ def test_kernels_from_a_bundle_run_no_stage_either(packed: Path, tmp_path: Path)
 
     there = used(FRESH, tmp_path / "user", None, WHET_BUNDLE=str(bundle))
 
-    assert there.launches == 6
-    assert there.stages == []
-    assert there.said == []
+    assert (there.launches, there.stages, there.said) == (6, [], [])
 
 
 def test_without_packed_kernels_all_stages_run(run: Run, tmp_path: Path) -> None:
@@ -262,47 +247,51 @@ def test_without_packed_kernels_all_stages_run(run: Run, tmp_path: Path) -> None
 def test_what_was_packed_for_another_architecture_is_not_used(
     run: Run, packed: Path, tmp_path: Path
 ) -> None:
-    there = used(run, tmp_path / "user", packed, arch=80)
-
-    assert "cubin" in there.stages
+    assert "cubin" in used(run, tmp_path / "user", packed, arch=80).stages
 
 
-def test_a_damaged_file_is_compiled_normally_and_said_once(
-    run: Run, copy: Path, tmp_path: Path
-) -> None:
-    for binary in copy.glob("*/cubin"):
+def damage(folder: Path) -> None:
+    for binary in folder.glob("*/cubin"):
         binary.write_bytes(binary.read_bytes()[:-1] + b"\0\0")
+
+
+def of_another_triton(folder: Path) -> None:
+    changed(folder, lambda data: data["metadata"].update(triton="2.0.0"))
+
+
+def under_other_keys(folder: Path) -> None:
+    for one in list(folder.iterdir()):
+        one.rename(folder / other_key(one.name))
+    changed(folder, lambda data: data.update(key=other_key(data["key"])))
+    of_another_triton(folder)
+
+
+def unloadable(folder: Path) -> None:
+    changed(folder, lambda data: data["metadata"]["produced"].update({"not a name": 1}))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (damage, "damaged: cubin"),
+        (of_another_triton, "with triton 2.0.0"),
+        (under_other_keys, "with Triton 2.0.0"),
+        pytest.param(unloadable, "not written by Triton", marks=pytest.mark.slow),
+    ],
+)
+def test_what_cannot_be_used_is_compiled_normally_and_said_once_a_kernel(
+    run: Run, copy: Path, tmp_path: Path, change: Callable[[Path], None], said: str
+) -> None:
+    change(copy)
 
     there = used(run, tmp_path / "user", copy)
 
     assert there.launches == 6
     assert "cubin" in there.stages
-    assert all("damaged: cubin" in text for text in there.said)
+    assert all(said in text for text in there.said)
     assert len(set(there.said)) == len(there.said) > 0
-
-
-def test_a_kernel_packed_by_another_triton_is_refused(run: Run, copy: Path, tmp_path: Path) -> None:
-    changed(copy, lambda data: data["metadata"].update(triton="2.0.0"))
-
-    there = used(run, tmp_path / "user", copy)
-
-    assert "cubin" in there.stages
-    assert "with triton 2.0.0" in there.said[0]
-
-
-def test_a_shelf_of_another_triton_is_said_once_a_kernel(
-    run: Run, copy: Path, tmp_path: Path
-) -> None:
-    for folder in list(copy.iterdir()):
-        folder.rename(copy / other_key(folder.name))
-    changed(copy, lambda data: data.update(key=other_key(data["key"])))
-    changed(copy, lambda data: data["metadata"].update(triton="2.0.0"))
-
-    there = used(run, tmp_path / "user", copy)
-
-    assert "cubin" in there.stages
-    assert [text.partition(" ")[0] for text in there.said] == ["scale", "total"]
-    assert "with Triton 2.0.0" in there.said[0]
+    if change is under_other_keys:
+        assert [text.partition(" ")[0] for text in there.said] == ["scale", "total"]
 
 
 def test_a_shelf_packed_under_other_variables_is_said_too(
@@ -314,24 +303,12 @@ def test_a_shelf_packed_under_other_variables_is_said_too(
     assert "DISABLE_PTXAS_OPT=" in there.said[0]
 
 
-@pytest.mark.slow
-def test_metadata_that_triton_could_not_take_is_refused(
-    run: Run, copy: Path, tmp_path: Path
-) -> None:
-    changed(copy, lambda data: data["metadata"]["produced"].update({"not a name": 1}))
-
-    there = used(run, tmp_path / "user", copy)
-
-    assert there.launches == 6
-    assert "cubin" in there.stages
-
-
 def test_a_folder_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
     there = used(run, tmp_path / "user", tmp_path / "nowhere")
 
     assert there.launches == 6
-    assert len(there.said) == 1
-    assert "a directory" in there.said[0]
+    [said] = there.said
+    assert "a directory" in said
 
 
 def portable_keys(run: Run, folder: Path, text: str, kernel: str, **more: str) -> list[str]:
@@ -359,26 +336,20 @@ def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert len(set(one)) == len(one) == 6
 
 
-def test_keys_depend_on_what_triton_takes_from_the_environment(run: Run, tmp_path: Path) -> None:
-    one = portable_keys(run, tmp_path / "one", KERNELS, "scale")
-    two = portable_keys(run, tmp_path / "two", KERNELS, "scale", DISABLE_PTXAS_OPT="1")
-
-    assert not set(one) & set(two)
-
-
 @pytest.mark.parametrize(
-    ("kernel", "old", "new"),
+    ("kernel", "old", "new", "variables"),
     [
-        ("scale", "tl.constexpr(3)", "tl.constexpr(4)"),
-        ("scale", "x * by", "x * by + 1"),
-        ("total", "other=0.0", "other=1.0"),
+        ("scale", "", "", {"DISABLE_PTXAS_OPT": "1"}),
+        ("scale", "tl.constexpr(3)", "tl.constexpr(4)", {}),
+        ("scale", "x * by", "x * by + 1", {}),
+        ("total", "other=0.0", "other=1.0", {}),
     ],
 )
-def test_another_kernel_has_other_keys(
-    run: Run, tmp_path: Path, kernel: str, old: str, new: str
+def test_another_kernel_or_environment_of_tritons_has_other_keys(
+    run: Run, tmp_path: Path, kernel: str, old: str, new: str, variables: dict[str, str]
 ) -> None:
     one = portable_keys(run, tmp_path / "one", KERNELS, kernel)
-    two = portable_keys(run, tmp_path / "two", KERNELS.replace(old, new), kernel)
+    two = portable_keys(run, tmp_path / "two", KERNELS.replace(old, new), kernel, **variables)
 
     assert not set(one) & set(two)
 

@@ -33,15 +33,7 @@ from whet.targets.triton.packed.architectures import architecture, architectures
         ("mi325x", "mi325x (gfx942)"),
         ("mi355x", "mi355x (gfx950)"),
         ("hopper", "hopper (sm_90)"),
-    ],
-)
-def test_a_name_stands_for_an_architecture_and_stays_beside_it(typed: str, label: str) -> None:
-    assert architecture(typed).label == label
-
-
-@pytest.mark.parametrize(
-    ("typed", "label"),
-    [
+        # What drivers say.
         ("NVIDIA H100 80GB HBM3", "h100 (sm_90)"),
         ("NVIDIA A100-SXM4-80GB", "a100 (sm_80)"),
         ("NVIDIA GeForce RTX 4090", "rtx4090 (sm_89)"),
@@ -53,7 +45,7 @@ def test_a_name_stands_for_an_architecture_and_stays_beside_it(typed: str, label
         ("gfx942:sramecc+:xnack-", "gfx942"),
     ],
 )
-def test_what_a_driver_calls_a_gpu_is_understood(typed: str, label: str) -> None:
+def test_a_name_stands_for_an_architecture_and_stays_beside_it(typed: str, label: str) -> None:
     assert architecture(typed).label == label
 
 
@@ -97,11 +89,7 @@ def test_a_name_that_many_have_is_refused_with_all_of_them() -> None:
 @pytest.mark.parametrize("typed", ["v100", "t4", "p100", "rx6900xt"])
 def test_what_triton_does_not_support_is_said(typed: str) -> None:
     assert typed in architecture(typed).doubt
-
-
-@pytest.mark.parametrize("typed", ["a100", "h100", "b200", "rtx5090", "mi250", "mi300x"])
-def test_what_triton_supports_is_not_doubted(typed: str) -> None:
-    assert architecture(typed).doubt == ""
+    assert architecture("h100").doubt == architecture("mi250").doubt == ""
 
 
 @pytest.mark.parametrize(
