@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from whet.core.run import Outcome, Result, Run
 from whet.core.status import Limit, Status
 from whet.core.timing import Summary, Timing, median, median_interval
 from whet.core.trial import Cost, Trial
+from whet.core.workload import Origin, Workload
 from whet.testing.samples import a_run, a_trial, a_workload
 
 scalars = (
@@ -234,8 +236,6 @@ class TestRecords:
             Run.from_json(data)
 
     def test_a_workload_is_the_same_whatever_memory_is_free(self):
-        from dataclasses import replace
-
         workload = a_workload()
         device = replace(workload.device, limits=replace(workload.device.limits, memory_bytes=1))
         assert replace(workload, device=device).id == workload.id
@@ -271,3 +271,36 @@ def test_the_line_of_a_trial_says_what_came_of_it():
 def test_did_you_mean_names_the_nearest_and_all_valid_ones():
     assert did_you_mean("BMM", ["BM", "BN"]) == "; did you mean 'BM'? valid: BM, BN"
     assert did_you_mean("zzz", ["BM"]) == "; valid: BM"
+
+
+ORIGIN = Origin("c0de", FrozenMap({"M": "256"}), ("/home/me/f.py:f",))
+
+
+def test_an_origin_survives_json_and_changes_no_identity() -> None:
+    workload = replace(a_workload(), origin=ORIGIN)
+    again = Workload.from_json(workload.to_json())
+    assert again.origin == ORIGIN
+    assert (workload, workload.id) == (a_workload(), a_workload().id)
+
+
+def test_a_workload_without_an_origin_is_written_as_before() -> None:
+    data = a_workload().to_json()
+    assert "origin" not in data
+    assert not Workload.from_json(data).origin
+
+
+def test_of_two_origins_the_newer_place_comes_first_and_what_is_known_stays() -> None:
+    newer = Origin(places=("/elsewhere/g.py:g",))
+    joined = newer.over(ORIGIN)
+    assert joined.places == ("/elsewhere/g.py:g", "/home/me/f.py:f")
+    assert (joined.code, joined.captured) == (ORIGIN.code, ORIGIN.captured)
+
+
+def test_a_portable_origin_names_no_folder() -> None:
+    assert ORIGIN.portable().places == ("f.py:f",)
+
+
+@pytest.mark.parametrize("change", [{"places": "f.py"}, {"code": 1}, {"captured": {"M": 1}}])
+def test_an_origin_of_other_types_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        Origin.from_json({**ORIGIN.to_json(), **change})

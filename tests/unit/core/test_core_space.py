@@ -99,30 +99,21 @@ class TestForms:
     def test_a_predicate_on_whole_configs_applies_to_all_of_a_list(self) -> None:
         assert texts(Space([{"a": 1}, {"b": 1}], lambda config: "a" in config)) == ["a=1"]
 
-    @pytest.mark.parametrize("spec", [5, "a", None, Ordered("a", [1])])
-    def test_what_is_no_space_is_refused(self, spec: Any) -> None:
-        with pytest.raises(SpaceError, match="is not a space; give a dict of lists"):
+    @pytest.mark.parametrize(
+        ("spec", "says"),
+        [
+            *[(spec, "is not a space; give a dict of lists") for spec in (5, "a", None)],
+            (Ordered("a", [1]), "is not a space; give a dict of lists"),
+            ([{"a": 1}, 7], "7 is neither a config nor a parameter"),
+            ([{"a": 1}, Ordered("b", [1])], "cannot mix"),
+            ([Ordered("a", [1]), Ordered("a", [2])], "'a' is given twice"),
+            ({"b": Ordered("a", [1])}, "'a' is listed under a different name, 'b'"),
+            ({"a": 5}, r"'a' is 5; give a list of values: \[5\]"),
+        ],
+    )
+    def test_what_is_no_space_is_refused_with_what_is_wrong(self, spec: Any, says: str) -> None:
+        with pytest.raises(SpaceError, match=says):
             Space(spec)
-
-    def test_a_strange_item_is_named(self) -> None:
-        with pytest.raises(SpaceError, match="7 is neither a config nor a parameter"):
-            Space([{"a": 1}, 7])  # type: ignore[list-item]
-
-    def test_configs_and_parameters_do_not_mix(self) -> None:
-        with pytest.raises(SpaceError, match="cannot mix"):
-            Space([{"a": 1}, Ordered("b", [1])])
-
-    def test_namesakes_are_refused(self) -> None:
-        with pytest.raises(SpaceError, match="'a' is given twice"):
-            Space([Ordered("a", [1]), Ordered("a", [2])])
-
-    def test_a_parameter_under_another_name_is_refused(self) -> None:
-        with pytest.raises(SpaceError, match="'a' is listed under a different name, 'b'"):
-            Space({"b": Ordered("a", [1])})
-
-    def test_a_single_value_is_refused_with_the_remedy(self) -> None:
-        with pytest.raises(SpaceError, match=r"'a' is 5; give a list of values: \[5\]"):
-            Space({"a": 5})
 
 
 class TestWithoutValidConfigs:

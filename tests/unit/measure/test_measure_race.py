@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm, t
 
 from whet.measure.racing.policy import RacePolicy
-from whet.measure.racing.race import Race, SampleRequest
+from whet.measure.racing.race import Exit, Race, SampleRequest
 from whet.measure.racing.stats import percent_text
 from whet.testing.fakes import FakeDevice, NoiseModel
 
@@ -17,12 +17,16 @@ from whet.testing.fakes import FakeDevice, NoiseModel
 def settled_race(noise: float = 0.01, configs: int = 30, **policy: float) -> Race:
     """A race in which the noise is known, with "best" at 100 µs well ahead of the others."""
     race = Race(RacePolicy(**policy))  # type: ignore[arg-type]
-    race.enter("best", 0)
-    race.record("best", [100_000, 100_000 * (1 + noise)])
+    met(race, "best", 100_000, 100_000 * (1 + noise), order=0)
     for k in range(configs):
         race.enter(f"slow{k}", k + 1)
         race.record(f"slow{k}", [900_000, 900_000 * (1 + noise)])
     return race
+
+
+def met(race: Race, id: str, *samples: float, order: int = 99) -> tuple[Exit, ...]:
+    race.enter(id, order)
+    return race.record(id, samples)
 
 
 def finish(race: Race, device: FakeDevice, truth: dict[str, float]) -> int:
@@ -39,15 +43,13 @@ def finish(race: Race, device: FakeDevice, truth: dict[str, float]) -> int:
 class TestFirstLooks:
     def test_one_who_is_far_behind_is_out_at_once(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        (gone,) = race.record("new", [400_000, 404_000])
+        (gone,) = met(race, "new", 400_000, 404_000)
         assert gone.id == "new"
         assert race.verdict("new") == "out"
 
     def test_the_reason_compares_the_two_times(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        (gone,) = race.record("new", [400_000, 404_000])
+        (gone,) = met(race, "new", 400_000, 404_000)
         time, _, best = gone.reason.partition(" cannot beat ")
         assert time.startswith("400 µs ± ")
         assert best.startswith("100 µs ± ")
@@ -56,34 +58,29 @@ class TestFirstLooks:
 
     def test_one_who_comes_close_stays_in(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        assert race.record("new", [101_000, 102_000]) == ()
+        assert met(race, "new", 101_000, 102_000) == ()
         assert race.verdict("new") == "in"
 
     def test_one_who_is_better_puts_the_old_best_out(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        (gone,) = race.record("new", [40_000, 40_400])
+        (gone,) = met(race, "new", 40_000, 40_400)
         assert gone.id == "best"
         assert race.incumbent == "new"
 
     def test_one_bad_sample_of_two_changes_nothing(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        assert race.record("new", [99_000, 900_000]) == ()
+        assert met(race, "new", 99_000, 900_000) == ()
 
     def test_a_single_bad_sample_is_looked_at_twice(self) -> None:
         race = settled_race(first_samples=1)
-        race.enter("new", 99)
-        assert race.record("new", [290_000]) == ()
+        assert met(race, "new", 290_000) == ()
         assert race.plan() == [SampleRequest("new", 1)]
         race.record("new", [99_000])
         assert race.verdict("new") == "in"
 
     def test_a_single_sample_is_enough_for_the_hopeless(self) -> None:
         race = settled_race(first_samples=1)
-        race.enter("new", 99)
-        assert [gone.id for gone in race.record("new", [9_000_000])] == ["new"]
+        assert [gone.id for gone in met(race, "new", 9_000_000)] == ["new"]
 
     def test_few_known_gaps_make_nobody_sure(self) -> None:
         race = Race()
@@ -142,8 +139,7 @@ class TestLimits:
     def test_what_anybody_may_claim_is_limited_from_below(self) -> None:
         def verdict(ns: float) -> str:
             race = settled_race(noise=1e-9, visit_noise=0.03)
-            race.enter("new", 99)
-            race.record("new", [ns, ns])
+            met(race, "new", ns, ns)
             return race.verdict("new")
 
         half = half_width(2, 32, shared=0.03, noise=0.005)
@@ -153,8 +149,7 @@ class TestLimits:
         def verdict(ns: float) -> str:
             race = Race()
             race.enter("stored", 0, prior=[100_000, 101_000] * 15)
-            race.enter("new", 1)
-            race.record("new", [ns, ns * 1.01])
+            met(race, "new", ns, ns * 1.01, order=1)
             return race.verdict("new")
 
         halves = half_width(30, 30, shared=0.02) + half_width(2, 30)
@@ -206,8 +201,7 @@ class TestLimits:
         def verdict(ns: float) -> str:
             race = Race()
             race.enter("stored", 0, prior=[100_000, 101_000] * 15)
-            race.enter("new", 1)
-            race.record("new", [ns, ns * 1.01])
+            met(race, "new", ns, ns * 1.01, order=1)
             return "out" if race.slower("new", "stored") else "in"
 
         halves = half_width(30, 30, shared=0.02) + half_width(2, 30)
@@ -240,8 +234,7 @@ class TestAnchor:
 
     def test_a_close_call_waits_for_it(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        assert race.record("new", [120_000, 121_000]) == ()
+        assert met(race, "new", 120_000, 121_000) == ()
         assert race.plan() == [SampleRequest("best", 2)]
         (gone,) = race.record("best", [100_000, 101_000])
         assert gone.id == "new"
@@ -250,16 +243,14 @@ class TestAnchor:
         race = settled_race(anchor_every=3)
         for k in range(3):
             assert race.plan(more=True) == []
-            race.enter(f"new{k}", 99 + k)
-            race.record(f"new{k}", [120_000, 121_000])
+            met(race, f"new{k}", 120_000, 121_000, order=99 + k)
         assert race.plan(more=True) == [SampleRequest("best", 2)]
         gone = race.record("best", [100_000, 101_000])
         assert {one.id for one in gone} == {"new0", "new1", "new2"}
 
     def test_who_misses_narrowly_is_looked_at_once_more_where_the_policy_says_so(self) -> None:
         race = settled_race(second_visit=1.3)
-        race.enter("unlucky", 99)
-        race.record("unlucky", [120_000, 121_000])
+        met(race, "unlucky", 120_000, 121_000)
         assert race.plan() == [SampleRequest("best", 2)]
         assert race.record("best", [100_000, 101_000]) == ()
         assert race.plan() == [SampleRequest("unlucky", 2)]
@@ -270,8 +261,7 @@ class TestAnchor:
 
     def test_who_misses_narrowly_twice_is_out(self) -> None:
         race = settled_race(second_visit=1.3)
-        race.enter("slow", 99)
-        race.record("slow", [120_000, 121_000])
+        met(race, "slow", 120_000, 121_000)
         race.plan()
         race.record("best", [100_000, 101_000])
         race.plan()
@@ -282,22 +272,18 @@ class TestAnchor:
 
     def test_if_the_device_has_slowed_down_the_call_is_off(self) -> None:
         race = settled_race()
-        race.enter("new", 99)
-        race.record("new", [120_000, 121_000])
+        met(race, "new", 120_000, 121_000)
         race.plan()
         assert race.record("best", [125_000, 126_000]) == ()
         assert race.verdict("new") == "in"
 
     def test_later_looks_are_compared_at_the_new_pace(self) -> None:
         race = settled_race()
-        race.enter("as good", 99)
-        race.record("as good", [120_000, 121_000])
+        met(race, "as good", 120_000, 121_000)
         race.plan()
         race.record("best", [125_000, 126_000])
-        race.enter("worse", 100)
-        race.record("worse", [150_000, 151_000])
-        race.enter("better", 101)
-        race.record("better", [112_000, 113_000])
+        met(race, "worse", 150_000, 151_000, order=100)
+        met(race, "better", 112_000, 113_000, order=101)
         (request,) = race.plan()
         race.record(request.id, [125_000, 126_000])
         assert race.verdict("worse") == "out"
@@ -309,8 +295,7 @@ class TestAnchor:
             steady.record("best", [100_000, 101_000])
             restless.record("best", [97_500, 98_500] if k % 2 else [102_500, 103_500])
         for race in (steady, restless):
-            race.enter("new", 99)
-            race.record("new", [107_000, 108_000])
+            met(race, "new", 107_000, 108_000)
             for request in race.plan():
                 race.record(request.id, [100_000, 101_000])
         assert steady.verdict("new") == "out"
@@ -327,37 +312,32 @@ class TestPrior:
 
     def test_a_newcomer_who_is_clearly_slower_leaves_it_unsampled(self) -> None:
         race = self.with_stored_best()
-        race.enter("new", 1)
-        (gone,) = race.record("new", [130_000, 131_000])
+        (gone,) = met(race, "new", 130_000, 131_000, order=1)
         assert gone.id == "new"
         assert race.plan() == []
         assert race.live == ("stored",)
 
     def test_a_newcomer_within_its_noise_leaves_both_in(self) -> None:
         race = self.with_stored_best()
-        race.enter("new", 1)
-        assert race.record("new", [103_000, 104_000]) == ()
+        assert met(race, "new", 103_000, 104_000, order=1) == ()
         assert set(race.live) == {"stored", "new"}
 
     @pytest.mark.parametrize(("rerun_noise", "verdict"), [(0.02, "in"), (0.001, "out")])
     def test_samples_of_another_day_say_less(self, rerun_noise: float, verdict: str) -> None:
         race = Race(RacePolicy(rerun_noise=rerun_noise))
         race.enter("stored", 0, prior=[100_000, 100_100] * 15)
-        race.enter("new", 1)
-        race.record("new", [106_000, 106_100])
+        met(race, "new", 106_000, 106_100, order=1)
         assert race.verdict("new") == verdict
 
     def test_a_newcomer_who_is_clearly_faster_puts_it_out(self) -> None:
         race = self.with_stored_best()
-        race.enter("new", 1)
-        (gone,) = race.record("new", [60_000, 60_500])
+        (gone,) = met(race, "new", 60_000, 60_500, order=1)
         assert gone.id == "stored"
 
     def test_fresh_samples_replace_the_stored_ones(self) -> None:
         race = self.with_stored_best()
         for k in range(20):
-            race.enter(f"new{k}", k + 1)
-            race.record(f"new{k}", [103_000, 103_500])
+            met(race, f"new{k}", 103_000, 103_500, order=k + 1)
         race.record("stored", [140_000, 141_000])
         finish(race, FakeDevice(), {"stored": 140_000, **{f"new{k}": 103_000 for k in range(20)}})
         assert race.verdict("stored") == "out"
@@ -540,16 +520,14 @@ class TestRounds:
         race = self.crowd(6)
         for request in race.plan():
             race.record(request.id, [100_000])
-        race.enter("late", 9)
-        race.record("late", [100_000, 100_500])
+        met(race, "late", 100_000, 100_500, order=9)
         assert "late" in [request.id for request in race.plan()]
 
 
 class TestStanding:
     def test_it_lists_those_in_before_those_out_best_first(self) -> None:
         race = settled_race(configs=20)
-        race.enter("second", 50)
-        race.record("second", [103_000, 104_000])
+        met(race, "second", 103_000, 104_000, order=50)
         standing = race.standing()
         assert [place.id for place in standing[:2]] == ["best", "second"]
         assert {place.verdict for place in standing[2:]} == {"out"}
@@ -565,22 +543,19 @@ class TestStanding:
     def test_equal_times_stand_in_the_authors_order(self) -> None:
         race = Race()
         for id, order in (("b", 1), ("a", 0)):
-            race.enter(id, order)
-            race.record(id, [100_000, 100_000])
+            met(race, id, 100_000, 100_000, order=order)
         assert race.live == ("a", "b")
 
     def test_the_best_may_fail_and_the_next_takes_its_place(self) -> None:
         race = settled_race()
-        race.enter("second", 50)
-        race.record("second", [103_000, 104_000])
+        met(race, "second", 103_000, 104_000, order=50)
         race.drop("best", "crashed")
         assert race.incumbent == "second"
         assert race.live == ("second",)
 
     def test_all_may_fail(self) -> None:
         race = Race()
-        race.enter("a", 0)
-        race.record("a", [1.0, 1.0])
+        met(race, "a", 1.0, 1.0, order=0)
         race.drop("a", "crashed")
         assert race.live == ()
         assert race.plan() == []

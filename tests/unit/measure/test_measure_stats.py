@@ -23,7 +23,6 @@ from whet.measure.racing.stats import (
     percent_text,
     t_quantile,
     time_text,
-    unpaired_ratio,
 )
 
 
@@ -264,35 +263,3 @@ def test_shares_are_read_as_percentages() -> None:
     assert percent_text(0.995) == "100 %"
     assert percent_text(-0.0123) == "-1.2 %"
     assert percent_text(1.351) == "135 %"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(("n", "m"), [(4, 4), (5, 9), (12, 7)])
-def test_an_unpaired_interval_excludes_equality_where_a_rank_sum_test_does(n: int, m: int) -> None:
-    rng = np.random.default_rng(n)
-    for shift in np.linspace(0.0, 0.2, 60):
-        one, other = np.exp(rng.normal(shift, 0.05, n)), np.exp(rng.normal(0.0, 0.05, m))
-        ratio = unpaired_ratio(one, other, 0.95)
-        assert ratio is not None
-        unequal = not ratio.low <= 1 <= ratio.high
-        assert unequal == (reference.mannwhitneyu(one, other, method="exact").pvalue <= 0.05)
-
-
-def test_too_few_unpaired_readings_say_nothing() -> None:
-    assert unpaired_ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.95) is None
-    assert unpaired_ratio([2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.95) is None
-    assert unpaired_ratio([2.0] * 4, [1.0] * 4, 0.95) == pytest.approx((2.0, 2.0, 2.0))
-    assert unpaired_ratio([], [1.0] * 9, 0.95) is None
-
-
-def test_many_unpaired_readings_are_cut_where_the_normal_distribution_says() -> None:
-    """25 × 30 / 2 ± 1.96 × 59.16, less a half: 258 of the 750 differences lie below; and of forty
-    readings, 127 by counting."""
-    rng = np.random.default_rng(0)
-    for n, m, cut in ((25, 30, 258), (21, 20, 134), (20, 20, 127)):
-        one, other = rng.normal(size=n), rng.normal(size=m)
-        gaps = np.sort(np.subtract.outer(one, other), axis=None)
-        ratio = unpaired_ratio(np.exp(one).tolist(), np.exp(other).tolist(), 0.95)
-        expected = (gaps[cut], np.median(gaps), gaps[-1 - cut])
-        assert ratio is not None
-        assert np.log(ratio) == pytest.approx(expected)

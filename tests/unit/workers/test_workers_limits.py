@@ -11,6 +11,8 @@ import worker_tasks as tasks
 from whet.workers.pool import Pool, open_pool
 from whet.workers.task import Kind, Task, TaskOutcome
 
+pytestmark = pytest.mark.medium
+
 
 @pytest.fixture(params=["spawn", "fork"])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
@@ -30,7 +32,6 @@ def until_running(pool: Pool, *tickets: int) -> None:
         pool.wait(0.01)
 
 
-@pytest.mark.medium
 def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> None:
     never = tmp_path / "never"
     hurried = pool.submit(Task(tasks.wait_for, (never,), limit_s=60.0))
@@ -46,7 +47,6 @@ def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> No
     assert (outcomes[spared].kind, outcomes[spared].limit_s) == (Kind.DONE, None)
 
 
-@pytest.mark.medium
 def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     blocking = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]
@@ -61,7 +61,6 @@ def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Pat
     assert outcomes[more].value == 2
 
 
-@pytest.mark.medium
 def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     tickets = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]
@@ -70,7 +69,6 @@ def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path
     assert {outcome.worker for outcome in all_of(pool).values()} == {0, 1}
 
 
-@pytest.mark.medium
 def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with open_pool(2, "fork") as pool:
@@ -84,7 +82,6 @@ def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
         assert all_of(pool)[staying].worker == 0
 
 
-@pytest.mark.medium
 def test_waiting_tasks_start_by_their_latest_priority(tmp_path: Path) -> None:
     started: list[int] = []
     gate = tmp_path / "gate"

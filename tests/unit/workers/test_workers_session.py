@@ -16,6 +16,8 @@ from whet.core.status import Status
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
 
+pytestmark = pytest.mark.medium
+
 
 @pytest.fixture(params=["spawn", "fork"], scope="module")
 def shared(request: pytest.FixtureRequest) -> Iterator[Session]:
@@ -36,14 +38,12 @@ def own_session(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield opened
 
 
-@pytest.mark.medium
 def test_the_object_keeps_its_state_between_calls(own_session: Session) -> None:
     assert [own_session.call("add", n).value for n in (1, 10, 100)] == [1, 11, 111]
     assert own_session.generation == 1
     assert own_session.call("pid").value != os.getpid()
 
 
-@pytest.mark.medium
 def test_a_reply_carries_time_and_stages(session: Session) -> None:
     reply = session.call("run", tasks.work_in_stages)
     assert set(reply.stages) == {"parse", "compile", "link"}
@@ -51,13 +51,11 @@ def test_a_reply_carries_time_and_stages(session: Session) -> None:
     assert session.call("add").stages == {}
 
 
-@pytest.mark.medium
 def test_values_of_many_megabytes_go_both_ways(session: Session) -> None:
     big = os.urandom(5_000_000)
     assert session.call("echo", big).value == big
 
 
-@pytest.mark.medium
 def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> None:
     session.call("add", 5)
     with pytest.raises(WorkerDied) as caught:
@@ -68,21 +66,18 @@ def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> N
     assert str(caught.value).endswith("SIGSEGV\nfree(): invalid pointer")
 
 
-@pytest.mark.medium
 def test_an_exit_is_an_error_with_its_code(session: Session) -> None:
     with pytest.raises(WorkerDied) as caught:
         session.call("run", os._exit, 4)
     assert (caught.value.signal, caught.value.exitcode) == (None, 4)
 
 
-@pytest.mark.medium
 def test_a_garbled_answer_is_a_death(session: Session) -> None:
     with pytest.raises(WorkerDied):
         session.call("run", tasks.babble)
     assert session.call("add").value == 1
 
 
-@pytest.mark.medium
 def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> None:
     before = session.generation
     session.call("add", 5)
@@ -94,7 +89,6 @@ def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> Non
     assert session.generation == before + 1
 
 
-@pytest.mark.medium
 def test_a_death_between_calls_is_reported_by_the_next(session: Session) -> None:
     pid = session.call("pid").value
     os.kill(pid, signal.SIGKILL)
@@ -103,7 +97,6 @@ def test_a_death_between_calls_is_reported_by_the_next(session: Session) -> None
     assert session.call("add").value == 1
 
 
-@pytest.mark.medium
 def test_the_time_limit_kills_the_child_with_its_tree(session: Session, tmp_path: Path) -> None:
     for limit_s in tasks.long_enough(tmp_path):
         with pytest.raises(WorkerTimeout) as caught:
@@ -113,7 +106,6 @@ def test_the_time_limit_kills_the_child_with_its_tree(session: Session, tmp_path
     assert session.call("add", limit_s=60).value == 1
 
 
-@pytest.mark.medium
 def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Session) -> None:
     before = session.generation
     with pytest.raises(MemoryError):
@@ -122,7 +114,6 @@ def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Sess
     assert session.generation == before
 
 
-@pytest.mark.medium
 def test_shared_memory_beyond_the_limit_is_a_memory_error_and_ends_the_child(
     session: Session,
 ) -> None:
@@ -137,14 +128,12 @@ def test_shared_memory_beyond_the_limit_is_a_memory_error_and_ends_the_child(
     assert session.generation == before + 1
 
 
-@pytest.mark.medium
 def test_shared_memory_that_was_there_before_a_call_does_not_count(own_session: Session) -> None:
     own_session.call("run", tasks.keep_shared_memory, 200 << 20)
     more = own_session.call("run", tasks.share_memory, 50 << 20, 0.6, memory_bytes=100 << 20)
     assert more.value == 50 << 20
 
 
-@pytest.mark.medium
 def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     with pytest.raises(ConfigFailure) as failure:
         session.call("run", tasks.refuse_config)
@@ -155,7 +144,6 @@ def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     assert "in fail" in error.value.__cause__.traceback
 
 
-@pytest.mark.medium
 @pytest.mark.parametrize(
     ("call", "argument", "text"),
     [
@@ -175,13 +163,11 @@ def test_other_exceptions_are_remote_errors(
     assert session.generation == before
 
 
-@pytest.mark.medium
 def test_a_missing_method_is_an_attribute_error(session: Session) -> None:
     with pytest.raises(AttributeError, match="subtract"):
         session.call("subtract")
 
 
-@pytest.mark.medium
 def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Session) -> None:
     before = session.generation
     with pytest.raises(TypeError, match="an argument of 'echo' cannot be sent"):
@@ -190,7 +176,6 @@ def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Sess
     assert session.generation == before
 
 
-@pytest.mark.medium
 def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
     session: Session, tmp_path: Path
 ) -> None:
@@ -210,7 +195,6 @@ def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
     assert session.generation == before + 1
 
 
-@pytest.mark.medium
 def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     own_session: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +204,6 @@ def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.medium
 def test_files_and_helpers_last_from_call_to_call(own_session: Session) -> None:
     own_session.call("run", tasks.litter)
     _, helper = own_session.call("run", tasks.leave_a_child_running).value
@@ -230,7 +213,6 @@ def test_files_and_helpers_last_from_call_to_call(own_session: Session) -> None:
     assert not tasks.alive(helper)
 
 
-@pytest.mark.medium
 def test_a_child_of_no_more_use_is_replaced(session: Session) -> None:
     before = session.generation
     session.call("add", 5)

@@ -37,11 +37,6 @@ class DuelOutcome:
     equal_within: float
     default: str | None = None
 
-    @property
-    def too_short(self) -> bool:
-        """Whether the rounds were too few to tell the winner from any of its equals."""
-        return any(math.isinf(self.ratios[id].high) for id in self.equals)
-
     def describe(self, names: Mapping[str, str] | None = None) -> str:
         """One sentence; `names` says what to call each id.
 

@@ -40,7 +40,6 @@ _MEDIAN_WIDTH = math.sqrt(math.pi / 2)
 _GAPS_PER_DEGREE = 3
 
 _EXACT_SIGNED_RANK = 60
-_EXACT_RANK_SUM = 40
 
 
 class Ratio(NamedTuple):
@@ -179,39 +178,6 @@ def paired_ratio(
     averages = np.sort((gaps[rows] + gaps[columns]) / 2)
     low, mid, high = averages[cut], np.median(averages), averages[-1 - cut]
     return Ratio(math.exp(low), math.exp(mid), math.exp(high))
-
-
-def unpaired_ratio(
-    times: Sequence[float], others: Sequence[float], confidence: float
-) -> Ratio | None:
-    """The same from readings that were not taken side by side: Hodges–Lehmann with the rank-sum
-    interval. What changed the pace of the device between them is not accounted for."""
-    cut = _rank_sum_cut(len(times), len(others), confidence)
-    if cut is None:
-        return None
-    gaps = np.sort(np.subtract.outer(np.log(times), np.log(others)), axis=None)
-    low, mid, high = gaps[cut], np.median(gaps), gaps[-1 - cut]
-    return Ratio(math.exp(low), math.exp(mid), math.exp(high))
-
-
-@lru_cache(maxsize=4096)
-def _rank_sum_cut(n: int, m: int, confidence: float) -> int | None:
-    """How many differences of one each lie outside the interval at either end."""
-    tail = (1 - confidence) / 2
-    if n * m == 0 or 1 / math.comb(n + m, n) > tail:
-        return None
-    if n + m > _EXACT_RANK_SUM:
-        deviation = math.sqrt(n * m * (n + m + 1) / 12)
-        return max(0, math.floor(n * m / 2 + normal_quantile(tail) * deviation - 0.5))
-    # The coefficients of the q-binomial: in how many orders so many pairs are turned round.
-    ways = [1] + [0] * (n * m)
-    for i in range(1, n + 1):
-        for at in range(n * m, m + i - 1, -1):
-            ways[at] -= ways[at - m - i]
-        for at in range(i, n * m + 1):
-            ways[at] += ways[at - i]
-    chances = np.cumsum(ways) / math.comb(n + m, n)
-    return int(np.searchsorted(chances, tail, side="right")) - 1
 
 
 @lru_cache(maxsize=4096)
