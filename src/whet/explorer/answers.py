@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -318,17 +318,7 @@ class Knobs:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "draws": self.draws,
-            "runs": self.runs,
-            "compile_factor": self.compile_factor,
-            "exec_ms": list(self.exec_ms),
-            "most_configs": self.most_configs,
-            "searches": list(self.searches),
-            "racing": self.racing,
-            "all_keys": self.all_keys,
-            "seed": self.seed,
-        }
+        return {**asdict(self), "exec_ms": list(self.exec_ms), "searches": list(self.searches)}
 
 
 def frontier_json(subject: Subject, knobs: Knobs) -> dict[str, Any]:
@@ -356,14 +346,7 @@ def _clouds(recorded: Recorded, knobs: Knobs) -> tuple[Cloud, ...]:
     workloads = working if knobs.all_keys else [recorded.workload]
     clouds = Paper.of(table, workloads, plan).clouds()
     if knobs.racing:
-        raced = Draws(
-            draws=min(RACED_DRAWS, plan.draws),
-            runs=min(RACED_RUNS, plan.runs),
-            exec_ms=plan.exec_ms,
-            configs=plan.configs,
-            compile_factor=plan.compile_factor,
-            seed=plan.seed,
-        )
+        raced = replace(plan, draws=min(RACED_DRAWS, plan.draws), runs=min(RACED_RUNS, plan.runs))
         paper = Paper.of(table, workloads, raced)
         clouds += racing_clouds(table, workloads, paper, raced.draws)
     cases = spread_cases(table, workloads, plan.runs)

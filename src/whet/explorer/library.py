@@ -11,7 +11,7 @@ from typing import Any
 from whet._version import __version__
 from whet.core.miss import Miss
 from whet.explorer.stored import StoreSubject
-from whet.explorer.subject import NotThereError, OriginName, Roofline, Subject, workload_json
+from whet.explorer.subject import NotThereError, OriginName, Subject, line_json
 from whet.explorer.tabled import subjects_of
 from whet.replay.table import Table
 from whet.store import (
@@ -198,26 +198,6 @@ def _only_under(store: StoreReader) -> set[str]:
 def _missed(store: StoreReader, miss: Miss) -> dict[str, Any]:
     """A key that was met where nothing may be tuned: what it uses is another key's."""
     match = store.match(miss.workload)
-    return {
-        "id": miss.workload.id,
-        **workload_json(miss.workload),
-        "origin": "store",
-        "best": None,
-        "first": None,
-        "speedup": None,
-        "paired": False,
-        "typical_ns": None,
-        "equals": 0,
-        "trials": {},
-        "configs": 0,
-        "rows": 0,
-        "space_size": None,
-        "space_product": None,
-        "cost_s": 0.0,
-        "wall": {},
-        "work": {},
-        "exact": {"inherited_from": None if match is None else match.workload.id},
-        **Roofline.of(miss.workload).to_json(),
-        "first_seen": miss.at,
-        "last_seen": miss.at,
-    }
+    inherited = {"inherited_from": None if match is None else match.workload.id}
+    seen = {"first_seen": miss.at, "last_seen": miss.at}
+    return line_json(miss.workload.id, miss.workload, "store", exact=inherited, **seen)

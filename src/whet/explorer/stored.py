@@ -25,12 +25,11 @@ from whet.explorer.subject import (
     NotThereError,
     OriginName,
     Recorded,
-    Roofline,
     Subject,
     best_json,
     first_json,
+    line_json,
     product_text,
-    workload_json,
 )
 from whet.replay.recording import table_from_stores
 from whet.store import StoreReader, WorkloadSummary
@@ -122,32 +121,30 @@ class StoreSubject(Subject):
         first = self._first(runs if chose is None else [chose, *runs])
         newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
         size = next((run.space_size for run in runs if run.space_size is not None), None)
-        return {
-            "id": self.id,
-            **workload_json(self.workload),
-            "origin": self.origin,
-            "best": best_json(best),
-            "contested": len(known.rivals),
-            "first": first_json(None if first is None else first.config, _median(first)),
-            "speedup": None if best is None else speedup_over(first, best, chose),
-            "paired": chose is not None and chose.paired_speedup is not None,
-            "provisional": chose is not None and chose.provisional,
-            "typical_ns": self._typical(),
-            "equals": 0 if newest is None else len(newest.equals),
-            "trials": dict(statuses),
-            "configs": known.configs,
-            "rows": known.trials,
-            "space_size": size,
-            "space_product": self._product(size),
-            "cost_s": sum(run.wall_s for run in runs),
-            "wall": _summed([run.cost.wall for run in runs]),
-            "work": _summed([run.cost.work for run in runs]),
-            "exact": True,
-            "running": any(run.outcome is Outcome.RUNNING for run in runs),
-            **Roofline.of(self.workload).to_json(),
-            "first_seen": min((run.started for run in runs), default=None),
-            "last_seen": known.active,
-        }
+        return line_json(
+            self.id,
+            self.workload,
+            self.origin,
+            best=best_json(best),
+            contested=len(known.rivals),
+            first=first_json(None if first is None else first.config, _median(first)),
+            speedup=None if best is None else speedup_over(first, best, chose),
+            paired=chose is not None and chose.paired_speedup is not None,
+            provisional=chose is not None and chose.provisional,
+            typical_ns=self._typical(),
+            equals=0 if newest is None else len(newest.equals),
+            trials=dict(statuses),
+            configs=known.configs,
+            rows=known.trials,
+            space_size=size,
+            space_product=self._product(size),
+            cost_s=sum(run.wall_s for run in runs),
+            wall=_summed([run.cost.wall for run in runs]),
+            work=_summed([run.cost.work for run in runs]),
+            running=any(run.outcome is Outcome.RUNNING for run in runs),
+            first_seen=min((run.started for run in runs), default=None),
+            last_seen=known.active,
+        )
 
     def read(self, wanted: int | None = None) -> ColumnReading:
         """In steps, so that whoever wants a part need not wait for all of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from whet.core.config import Config
@@ -148,6 +148,34 @@ def workload_json(workload: Workload) -> dict[str, Any]:
     }
 
 
+def line_json(id: str, workload: Workload, origin: OriginName, **known: Any) -> dict[str, Any]:
+    """A line of the list of workloads; what is not `known` is as of one that was never tuned."""
+    return {
+        "id": id,
+        **workload_json(workload),
+        "origin": origin,
+        "best": None,
+        "first": None,
+        "speedup": None,
+        "paired": False,
+        "typical_ns": None,
+        "equals": 0,
+        "trials": {},
+        "configs": 0,
+        "rows": 0,
+        "space_size": None,
+        "space_product": None,
+        "cost_s": 0.0,
+        "wall": {},
+        "work": {},
+        "exact": True,
+        **Roofline.of(workload).to_json(),
+        "first_seen": None,
+        "last_seen": None,
+        **known,
+    }
+
+
 def product_text(sizes: Sequence[int], count: int | None) -> str | None:
     """`4×4×3 = 48`; None where the space is not that product."""
     varied = [size for size in sizes if size > 1]
@@ -218,13 +246,7 @@ class Roofline:
         return max(bounds) if len(bounds) == 2 else None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "flops": self.flops,
-            "bytes": self.bytes,
-            "peak_flops": self.peak_flops,
-            "peak_bytes_s": self.peak_bytes_s,
-            "roofline_ns": self.ns,
-        }
+        return {**asdict(self), "roofline_ns": self.ns}
 
 
 def _operand_bytes(key: Mapping[str, Any]) -> int | None:

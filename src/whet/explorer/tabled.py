@@ -17,12 +17,11 @@ from whet.explorer.subject import (
     ColumnReading,
     NotThereError,
     Recorded,
-    Roofline,
     Subject,
     best_json,
     first_json,
+    line_json,
     product_text,
-    workload_json,
 )
 from whet.replay.table import TICKS_PER_S, Table, TableWorkload
 from whet.store.scanning import TrialRows, values_of
@@ -65,31 +64,26 @@ class TableSubject(Subject):
         medians = self._on.medians
         known = medians[~np.isnan(medians)]
         work = self._work()
-        return {
-            "id": self.id,
-            **workload_json(self.workload),
-            "origin": self.origin,
-            "source_where": self._name,
-            "best": best_json(best),
-            "first": first_json(self._table.configs[0], self._on.median_ns(0)),
-            "speedup": self._speedup(),
-            "paired": False,
-            "typical_ns": float(np.median(known)) if len(known) else None,
-            "equals": len(self._equals),
-            "trials": dict(Counter(map(self._status, range(len(self._table.configs))))),
-            "rows": len(self._table.configs),
-            "configs": len(self._table.configs),
-            "space_size": len(self._table.configs),
-            "space_product": self._shared.product,
-            "cost_s": sum(seconds for phase, seconds in work.items() if "." not in phase),
-            "wall": {},
-            "work": work,
-            "exact": True,
-            **Roofline.of(self.workload).to_json(),
-            "first_seen": None,
-            "last_seen": None,
-            "recorded": self._table.origin.date,
-        }
+        count = len(self._table.configs)
+        return line_json(
+            self.id,
+            self.workload,
+            self.origin,
+            source_where=self._name,
+            best=best_json(best),
+            first=first_json(self._table.configs[0], self._on.median_ns(0)),
+            speedup=self._speedup(),
+            typical_ns=float(np.median(known)) if len(known) else None,
+            equals=len(self._equals),
+            trials=dict(Counter(map(self._status, range(count)))),
+            rows=count,
+            configs=count,
+            space_size=count,
+            space_product=self._shared.product,
+            cost_s=sum(seconds for phase, seconds in work.items() if "." not in phase),
+            work=work,
+            recorded=self._table.origin.date,
+        )
 
     def read(self, wanted: int | None = None) -> ColumnReading:
         return ColumnReading(self._columns, self._columns.rows, True, self.id, self._pointed)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -78,12 +78,12 @@ def read_table(path_or_name: str | os.PathLike[str]) -> Table:
 
 def read_kernel_tuner(path: str | os.PathLike[str]) -> Table:
     """A Kernel Tuner cache: one workload, whose key is the problem size."""
-    return kernel_tuner_table(unpack(locate(Path(path))))
+    return _kernel_tuner_table(unpack(locate(Path(path))))
 
 
 def read_t4(path: str | os.PathLike[str]) -> Table:
     """A T4 file: one workload. It names neither kernel nor device, so its file name has to."""
-    return t4_table(unpack(locate(Path(path))))
+    return _t4_table(unpack(locate(Path(path))))
 
 
 def _foreign_table(file: FileContent) -> Table:
@@ -92,7 +92,7 @@ def _foreign_table(file: FileContent) -> Table:
     try:
         for name in scanner.members():
             if name in ("cache", "results"):
-                return kernel_tuner_table(file) if name == "cache" else t4_table(file)
+                return _kernel_tuner_table(file) if name == "cache" else _t4_table(file)
             scanner.value()
     except CutOff:
         pass
@@ -277,11 +277,6 @@ def reading_notes(rows: Rows, whole: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def refuse_empty(rows: Rows, file: FileContent, member: str) -> None:
-    if not rows.configs:
-        raise TableError(f"{file.path} has no complete result in '{member}'")
-
-
 def is_time(value: Any) -> bool:
     return is_number(value) and value > 0
 
@@ -291,22 +286,34 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e200
 
 
-def kernel_tuner_table(file: FileContent) -> Table:
+Add = Callable[[Rows, Any, Mapping[str, Any]], None]
+
+
+def _scanned(file: FileContent, member: str, add: Add) -> tuple[Rows, dict[str, Any], bool]:
+    """The results of `member`, all that stands beside it, and whether the file has its end."""
     scanner = Scanner(file.data.decode(errors="replace"))
     header: dict[str, Any] = {}
     rows, whole = Rows(), file.whole
     try:
         for name in scanner.members():
-            if name != "cache":
-                header[name] = scanner.value()
+            if name == member:
+                for _ in scanner.members():
+                    entry = scanner.value()
+                    with rows.reading():
+                        add(rows, entry, header)
                 continue
-            for _ in scanner.members():
-                entry = scanner.value()
-                with rows.reading():
-                    _add_cached(rows, entry, header)
+            header[name] = scanner.value()
+            if name == "metadata" and member == "results":
+                rows.ns_per_unit = _unit(header[name], rows, file)
     except CutOff:
         whole = False
-    refuse_empty(rows, file, "cache")
+    if not rows.configs:
+        raise TableError(f"{file.path} has no complete result in '{member}'")
+    return rows, header, whole
+
+
+def _kernel_tuner_table(file: FileContent) -> Table:
+    rows, header, whole = _scanned(file, "cache", _add_cached)
     named = named_by_file(file)
     table = rows.table(
         kernel=str(header.get("kernel_name") or named[0]),
@@ -357,28 +364,13 @@ def _problem(size: Any, file: FileContent) -> dict[str, Any]:
         raise TableError(f"{file.path} has an invalid problem size: {error}") from None
 
 
-def t4_table(file: FileContent) -> Table:
-    scanner = Scanner(file.data.decode(errors="replace"))
-    rows, whole = Rows(), file.whole
-    try:
-        for name in scanner.members():
-            if name == "metadata":
-                rows.ns_per_unit = _unit(scanner.value(), rows, file)
-            elif name == "results":
-                for _ in scanner.members():
-                    entry = scanner.value()
-                    with rows.reading():
-                        _add_result(rows, entry)
-            else:
-                scanner.value()
-    except CutOff:
-        whole = False
-    refuse_empty(rows, file, "results")
+def _t4_table(file: FileContent) -> Table:
+    rows, _, whole = _scanned(file, "results", _add_result)
     kernel, device = named_by_file(file)
     return replace(rows.table(kernel, device, {}, "t4"), notes=reading_notes(rows, whole))
 
 
-def _add_result(rows: Rows, entry: Any) -> None:
+def _add_result(rows: Rows, entry: Any, header: Mapping[str, Any]) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("configuration"), dict):
         raise Unusable
     times = entry.get("times")

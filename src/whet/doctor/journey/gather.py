@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import pickle
 import re
 import subprocess
@@ -25,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError
 from whet.core.files import write_whole
-from whet.doctor.modes.second import LIMIT_S, child_environment, end_with
+from whet.doctor.modes.compiler import profile_of
+from whet.doctor.modes.second import TOO_LONG, end_with, run_module
 from whet.doctor.modes.variants import EAGER
 from whet.doctor.subject import ExaminedModel, SubjectSource, device_of
 from whet.store import StoreReader
@@ -179,24 +179,18 @@ class _Followed:
 
 def journey(source: SubjectSource, mode: str) -> ModeJourney:
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
-        asked = Path(folder, "asked")
-        asked.write_bytes(pickle.dumps((os.getpid(), _Followed(source, mode, folder))))
         environment = {
-            **child_environment(),
             "TORCH_TRACE": str(Path(folder, "trace")),
             "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor")),
             "TRITON_CACHE_DIR": str(Path(folder, "triton")),
         }
-        command = [sys.executable, "-m", "whet.doctor.journey.gather", str(asked)]
+        asked = _Followed(source, mode, folder)
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=LIMIT_S, env=environment
-            )
+            code, said = run_module("whet.doctor.journey.gather", asked, folder, **environment)
         except subprocess.TimeoutExpired:
-            return ModeJourney(mode, problem=f"did not end within {LIMIT_S:.0f} s")
-        if done.returncode:
-            last = done.stderr.strip().splitlines()
-            return ModeJourney(mode, problem=last[-1] if last else f"exit code {done.returncode}")
+            return ModeJourney(mode, problem=TOO_LONG)
+        if code:
+            return ModeJourney(mode, problem=said or f"exit code {code}")
         return _read(mode, Path(folder))
 
 
@@ -290,13 +284,8 @@ def _step_events(repeat: Callable[[int], None], gpu: bool) -> list[list[Any]]:
     """Of one settled step, in microseconds from its start."""
     with suppress(Exception):
         from torch.autograd import DeviceType
-        from torch.profiler import ProfilerActivity, profile
 
-        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
-        with profile(activities=kinds):
-            repeat(1)
-        with profile(activities=kinds) as taken:
-            repeat(1)
+        taken = profile_of(repeat, 1, gpu)
         events = [one for one in taken.events() if one.time_range.elapsed_us() > 0]
         origin = min((one.time_range.start for one in events), default=0.0)
         return [

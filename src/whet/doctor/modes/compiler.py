@@ -281,7 +281,7 @@ class KernelTime:
 def profiled(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
     """`repeat` runs the steps and waits for the device. The profiler slows the host down, so that
     only counts and the device's times are taken from it."""
-    taken = _taken(repeat, STEPS, gpu)
+    taken = profile_of(repeat, STEPS, gpu)
     events = list(taken.events())
     kernels = _device_kernels(events) if gpu else _host_kernels(taken)
     said: dict[str, Value] = {
@@ -295,7 +295,7 @@ def profiled(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
     return said
 
 
-def _taken(repeat: Callable[[int], None], steps: int, gpu: bool, **more: Any) -> Any:
+def profile_of(repeat: Callable[[int], None], steps: int, gpu: bool, **more: Any) -> Any:
     """The first profile of a process starts the profiler and may miss the first kernels."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -361,7 +361,7 @@ def by_layer(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
     from torch._C._profiler import _ExperimentalConfig
 
     verbose = _ExperimentalConfig(verbose=True)  # without it events have no stacks
-    taken = _taken(repeat, 1, gpu, with_stack=True, experimental_config=verbose)
+    taken = profile_of(repeat, 1, gpu, with_stack=True, experimental_config=verbose)
     layers: dict[str, float] = {}
     for one in taken.events():
         where = _own_function(one.stack or ())

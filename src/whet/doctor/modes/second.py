@@ -31,6 +31,8 @@ from whet.doctor.modes.variants import compiled, variant
 from whet.doctor.subject import CHILD, ExaminedModel, Inputs, SecondRun, device_of, step
 
 LIMIT_S = 600.0
+TOO_LONG = f"did not end within {LIMIT_S:.0f} s"
+_TOO_LONG: dict[str, Value] = {"second_process": TOO_LONG}
 _MORE_STEPS = 8
 
 # Under CUDA graphs the third call is the first replay.
@@ -42,24 +44,42 @@ Compile = Callable[[Any], Callable[..., Any]]
 def run_again(again: SecondRun) -> dict[str, Value]:
     """What the second process found out; why it did not, where it failed."""
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
-        asked, answer = Path(folder, "asked"), Path(folder, "answer")
-        asked.write_bytes(pickle.dumps((os.getpid(), again)))
-        command = [sys.executable, "-m", "whet.doctor.modes.second", str(asked), str(answer)]
+        answer = Path(folder, "answer")
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                env=child_environment(),
-            )
+            code, said = run_module("whet.doctor.modes.second", again, folder, str(answer))
         except subprocess.TimeoutExpired:
-            return {"second_process": f"did not end within {LIMIT_S:.0f} s"}
-        with suppress(OSError, ValueError):
-            told: dict[str, Value] = json.loads(answer.read_text())
-            return told
-    last = done.stderr.strip().splitlines()
-    return {"second_process": f"failed: {last[-1] if last else done.returncode}"}
+            return _TOO_LONG
+        return _told(answer, code, said)
+
+
+def run_module(
+    module: str, asked: object, folder: str, *arguments: str, **environment: str
+) -> tuple[int, str]:
+    """Its exit code and the last line of what it said. The module gets a file with the id of this
+    process and with what is asked of it; `subprocess.TimeoutExpired` where it takes too long."""
+    file = Path(folder, "asked")
+    file.write_bytes(pickle.dumps((os.getpid(), asked)))
+    # Modules are found where this process finds them.
+    found = {CHILD: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(file), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env={**os.environ, **found, **environment},
+    )
+    return done.returncode, _last_line(done.stderr)
+
+
+def _last_line(text: str) -> str:
+    return next(reversed(text.strip().splitlines()), "")
+
+
+def _told(answer: Path, code: int, said: str) -> dict[str, Value]:
+    with suppress(OSError, ValueError):
+        told: dict[str, Value] = json.loads(answer.read_text())
+        return told
+    return {"second_process": f"failed: {said or code}"}
 
 
 class SecondCopy:
@@ -88,12 +108,9 @@ class SecondCopy:
             os.close(self._writing)
             code = _ended_with(pid)
             if code is None:
-                return {"second_process": f"did not end within {LIMIT_S:.0f} s"}
-            with suppress(OSError, ValueError):
-                told: dict[str, Value] = json.loads((folder / "answer").read_text())
-                return told
-            last = (folder / "said").read_text(errors="replace").strip().splitlines()
-            return {"second_process": f"failed: {last[-1] if last else code}"}
+                return _TOO_LONG
+            said = (folder / "said").read_text(errors="replace")
+            return _told(folder / "answer", code, _last_line(said))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -129,11 +146,6 @@ def _ended_with(pid: int) -> int | None:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status) if ended else None
-
-
-def child_environment() -> dict[str, str]:
-    """Modules are found where this process finds them."""
-    return {**os.environ, CHILD: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _tell(again: SecondRun, answer: Path) -> None:
