@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,20 @@ from whet.store import MemoryStore, SqliteStore, Store
 from whet.store.scanning import rows_of
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with SqliteStore(tmp_path / "s.db") as opened:
+        yield opened
+
+
 def _subject(store: Store, at: int = 0) -> StoreSubject:
     return StoreSubject(store, store.workloads()[at])
 
 
-def test_every_trial_is_a_row_with_its_config_its_outcome_and_its_time(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        header, arrays = decoded(_subject(store).encoded(0))
-        trials = store.trials(run.workload.id, all=True)
+def test_every_trial_is_a_row_with_its_config_its_outcome_and_its_time(store: SqliteStore) -> None:
+    run = fill(store)
+    header, arrays = decoded(_subject(store).encoded(0))
+    trials = store.trials(run.workload.id, all=True)
     assert header["rows"] == header["total_rows"] == len(trials) == 32
     assert header["complete"] is True
     values = {one["name"]: one["values"] for one in header["parameters"]}
@@ -55,17 +61,16 @@ def test_every_trial_is_a_row_with_its_config_its_outcome_and_its_time(tmp_path:
 
 
 @pytest.mark.medium
-def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        of = workload()
-        store.put_workload(of)
-        subject = _subject(store)
-        for number in range(300):
-            store.append([trial(of, {"n": number, **({"late": 1} if number > 200 else {})}, 100.0)])
-            subject.encoded(number)
-        columns = subject.read().columns
-        _, arrays = decoded(subject.encoded(0))
-        fresh = decoded(_subject(store).encoded(0))[1]
+def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(store: SqliteStore) -> None:
+    of = workload()
+    store.put_workload(of)
+    subject = _subject(store)
+    for number in range(300):
+        store.append([trial(of, {"n": number, **({"late": 1} if number > 200 else {})}, 100.0)])
+        subject.encoded(number)
+    columns = subject.read().columns
+    _, arrays = decoded(subject.encoded(0))
+    fresh = decoded(_subject(store).encoded(0))[1]
     assert len(columns.chunks) <= 3
     assert columns.rows == 300
     for name, values in fresh.items():
@@ -73,24 +78,22 @@ def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) 
 
 
 @pytest.mark.medium
-def test_the_first_answer_waits_for_the_first_batch_alone(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        of = workload()
-        store.put_workload(of)
-        store.append(trial(of, {"n": n}, 100.0, samples=1) for n in range(FIRST_BATCH + 10))
-        subject = _subject(store)
-        header, _ = decoded(subject.encoded(0))
-        assert (header["rows"], header["complete"]) == (FIRST_BATCH, False)
-        assert header["total_rows"] == FIRST_BATCH + 10
-        rest, _ = decoded(subject.encoded(FIRST_BATCH))
+def test_the_first_answer_waits_for_the_first_batch_alone(store: SqliteStore) -> None:
+    of = workload()
+    store.put_workload(of)
+    store.append(trial(of, {"n": n}, 100.0, samples=1) for n in range(FIRST_BATCH + 10))
+    subject = _subject(store)
+    header, _ = decoded(subject.encoded(0))
+    assert (header["rows"], header["complete"]) == (FIRST_BATCH, False)
+    assert header["total_rows"] == FIRST_BATCH + 10
+    rest, _ = decoded(subject.encoded(FIRST_BATCH))
     assert (rest["rows"], rest["complete"]) == (10, True)
 
 
-def test_the_best_the_first_and_the_equals_are_named_by_row(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        header, _ = decoded(_subject(store).encoded(0))
-        configs = [trial.config for trial in store.trials(run.workload.id, all=True)]
+def test_the_best_the_first_and_the_equals_are_named_by_row(store: SqliteStore) -> None:
+    run = fill(store)
+    header, _ = decoded(_subject(store).encoded(0))
+    configs = [trial.config for trial in store.trials(run.workload.id, all=True)]
     assert run.best is not None
     assert run.first is not None
     assert header["best_row"] == configs.index(run.best)
@@ -98,17 +101,14 @@ def test_the_best_the_first_and_the_equals_are_named_by_row(tmp_path: Path) -> N
     assert header["equal_rows"] == [configs.index(run.equals[0])]
 
 
-def test_rows_that_are_appended_come_alone_and_say_what_they_replace(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        subject = _subject(store)
-        before, _ = decoded(subject.encoded(0))
-        again = {"BM": 64, "BN": 64, "num_warps": 8}
-        store.append(
-            [trial(run.workload, again, 5.0), trial(run.workload, {**again, "BM": 48}, 6.0)]
-        )
-        header, arrays = decoded(subject.encoded(32))
-        columns = subject.read().columns
+def test_rows_that_are_appended_come_alone_and_say_what_they_replace(store: SqliteStore) -> None:
+    run = fill(store)
+    subject = _subject(store)
+    before, _ = decoded(subject.encoded(0))
+    again = {"BM": 64, "BN": 64, "num_warps": 8}
+    store.append([trial(run.workload, again, 5.0), trial(run.workload, {**again, "BM": 48}, 6.0)])
+    header, arrays = decoded(subject.encoded(32))
+    columns = subject.read().columns
     assert (header["first"], header["rows"], header["total_rows"]) == (32, 2, 34)
     assert header["epoch"] == before["epoch"]
     assert header["parameters"][0]["values"] == [32, 48, 64, 128, 256]
@@ -119,16 +119,15 @@ def test_rows_that_are_appended_come_alone_and_say_what_they_replace(tmp_path: P
 
 
 def test_a_store_that_lost_rows_is_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whet.explorer.stored.CHECKED_S", -1.0)
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        store.append([trial(run.workload, {"BM": 64, "BN": 64, "num_warps": 8}, 5.0)])
-        subject = _subject(store)
-        before, _ = decoded(subject.encoded(0))
-        store.gc(superseded=True)
-        after, _ = decoded(subject.encoded(33))
+    run = fill(store)
+    store.append([trial(run.workload, {"BM": 64, "BN": 64, "num_warps": 8}, 5.0)])
+    subject = _subject(store)
+    before, _ = decoded(subject.encoded(0))
+    store.gc(superseded=True)
+    after, _ = decoded(subject.encoded(33))
     assert before["rows"] == 33
     assert (after["total_rows"], after["rows"]) == (32, 0)
     assert after["epoch"] != before["epoch"]
@@ -226,23 +225,22 @@ def _for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.medium
 def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second half has values, errors and runs that the first does not know, and replaces rows
     of the first."""
     monkeypatch.setattr("whet.explorer.column_file.due", lambda *_: False)  # or that is read
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        second = fill(store, started=9000.0)
-        odd = {"BM": 16, "extra": "x"}
-        failed = trial(run.workload, odd, status=Status.RUN_ERROR, error="only here")
-        store.append([failed, trial(run.workload, {"BM": 48, "BN": 1, "num_warps": 4}, 5.0)])
-        one, told = decoded(_subject(store).encoded(0))
-        _for_few_rows(monkeypatch)
-        subject = _subject(store)
-        assert subject.read(0).columns.rows <= 34  # the first half at most
-        assert subject.read().columns.rows == 66
-        two, halves = decoded(subject.encoded(0))
+    run = fill(store)
+    second = fill(store, started=9000.0)
+    odd = {"BM": 16, "extra": "x"}
+    failed = trial(run.workload, odd, status=Status.RUN_ERROR, error="only here")
+    store.append([failed, trial(run.workload, {"BM": 48, "BN": 1, "num_warps": 4}, 5.0)])
+    one, told = decoded(_subject(store).encoded(0))
+    _for_few_rows(monkeypatch)
+    subject = _subject(store)
+    assert subject.read(0).columns.rows <= 34  # the first half at most
+    assert subject.read().columns.rows == 66
+    two, halves = decoded(subject.encoded(0))
     assert two["runs"] == [run.id, second.id, ""]
     assert {**one, "epoch": ""} == {**two, "epoch": ""}
     assert told.keys() == halves.keys()
@@ -254,22 +252,20 @@ def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
 
 @pytest.mark.medium
 def test_where_the_other_process_fails_everything_is_read_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _for_few_rows(monkeypatch)
-    with SqliteStore(tmp_path / "s.db") as store:
-        fill(store)
-        for program in ("/bin/false", "/bin/true", "/nonexistent"):
-            monkeypatch.setattr("whet.explorer.column_file.sys.executable", program)
-            assert _subject(store).read().columns.rows == 32
+    fill(store)
+    for program in ("/bin/false", "/bin/true", "/nonexistent"):
+        monkeypatch.setattr("whet.explorer.column_file.sys.executable", program)
+        assert _subject(store).read().columns.rows == 32
 
 
-def test_what_was_read_stays_as_it_was_while_more_is_appended(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        run = fill(store)
-        subject = _subject(store)
-        before = subject.read().columns
-        store.append([trial(run.workload, {"BM": 1, "BN": 1, "num_warps": 4}, 5.0)])
-        assert subject.read().columns.rows == 33
-        assert before.rows == len(before.column("status")) == 32
-        assert before.parameters["BM"].shown() == [32, 64, 128, 256]
+def test_what_was_read_stays_as_it_was_while_more_is_appended(store: SqliteStore) -> None:
+    run = fill(store)
+    subject = _subject(store)
+    before = subject.read().columns
+    store.append([trial(run.workload, {"BM": 1, "BN": 1, "num_warps": 4}, 5.0)])
+    assert subject.read().columns.rows == 33
+    assert before.rows == len(before.column("status")) == 32
+    assert before.parameters["BM"].shown() == [32, 64, 128, 256]

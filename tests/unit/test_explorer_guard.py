@@ -15,6 +15,7 @@ from explorer_samples import HOSTILE, fill, hostile, trial, workload
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from whet.explorer import STATIC
 from whet.explorer.library import Library
 from whet.explorer.server import make_app
 from whet.store import SqliteStore
@@ -197,12 +198,21 @@ def test_a_workload_says_whether_a_journey_of_it_was_kept(library: Library) -> N
     assert library.summaries()[0]["journey"] is True
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/static/../server.py", "/static/%2e%2e/server.py", "/static//etc/passwd", "/etc/passwd"],
-)
-def test_only_the_page_is_served(library: Library, path: str) -> None:
-    assert _get(library, path, LOCAL)[0] == 404
+@pytest.mark.medium
+def test_only_the_page_is_served_and_all_its_modules_are_asked_for_at_once(
+    library: Library,
+) -> None:
+    status, headers, body = _get(library, "/", LOCAL)
+    assert (status, b'src="static/main.js"' in body) == (200, True)
+    assert headers["content-type"].startswith("text/html")
+    for path in STATIC.glob("*.js"):
+        assert f"<static/{path.name}>; rel=modulepreload" in headers["link"]
+        status, told, body = _get(library, f"/static/{path.name}", LOCAL)
+        assert (status, body) == (200, path.read_bytes())
+        assert told["content-type"].startswith("text/javascript")
+    others = ("nothing.js", "../server.py", "%2e%2e/server.py", "/etc/passwd", "__init__.py", "")
+    for place in (*(f"/static/{name}" for name in others), "/etc/passwd"):
+        assert _get(library, place, LOCAL)[0] == 404
 
 
 @pytest.mark.medium

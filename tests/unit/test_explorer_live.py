@@ -16,7 +16,6 @@ import pytest
 
 from explorer_samples import decoded, fill, trial, workload
 from explorer_server import running
-from whet.explorer import STATIC
 from whet.store import SqliteStore
 
 pytest.importorskip("starlette")
@@ -87,30 +86,6 @@ def test_it_goes_on_while_a_process_writes_without_pause(tmp_path: Path) -> None
                 rows += header["rows"]
                 assert rows == 20 * (number + 1)
                 assert header["complete"]
-
-
-@pytest.mark.slow
-def test_static_files_and_the_page_are_served(tmp_path: Path) -> None:
-    with running(sample=True) as url:
-        page = _get(f"{url}/").decode()
-        assert 'src="static/main.js"' in page
-        assert _get(f"{url}/static/main.js")
-        for other in ("nothing.js", "../server.py", "%2e%2e%2fserver.py", "__init__.py", ""):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                _get(f"{url}/static/{other}")
-
-
-@pytest.mark.slow
-def test_all_modules_are_asked_for_at_once() -> None:
-    with running(sample=True) as url:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            links = answer.headers["link"]
-            assert answer.headers["content-type"].startswith("text/html")
-        for path in STATIC.glob("*.js"):
-            assert f"<static/{path.name}>; rel=modulepreload" in links
-            with urllib.request.urlopen(f"{url}/static/{path.name}", timeout=30) as answer:
-                assert answer.headers["content-type"].startswith("text/javascript")
-                assert answer.read() == path.read_bytes()
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ import pytest
 
 from explorer_samples import HOSTILE, SCRIPT, fill, hostile
 from whet.core.errors import UsageError
-from whet.explorer import STATIC
 from whet.explorer.library import Library
 from whet.explorer.report import BundlingError, bundled, page, write_report
 from whet.store import SqliteStore
@@ -41,7 +40,7 @@ def _modules(folder: Path, **files: str) -> Path:
 
 
 @pytest.mark.slow
-def test_a_report_has_everything_the_page_asks_for(tmp_path: Path) -> None:
+def test_a_report_has_everything_the_page_asks_for_and_fetches_nothing(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         run = fill(store)
         size = write_report(Library(store), tmp_path / "r.html")
@@ -64,14 +63,6 @@ def test_a_report_has_everything_the_page_asks_for(tmp_path: Path) -> None:
     assert first["samples_total"] == 12
     assert len(first["quantiles"]) == 7
     assert first["quantiles"] == sorted(first["quantiles"])
-
-
-@pytest.mark.slow
-def test_a_report_fetches_nothing(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        fill(store)
-        write_report(Library(store), tmp_path / "r.html")
-    text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert not re.search(r"<(link|script|img)[^>]*\s(src|href)=", text)
     assert "default-src 'none'" in text
 
@@ -181,8 +172,3 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -
         fill(store)
         with pytest.raises(UsageError, match="cannot write"):
             write_report(Library(store), tmp_path / "nowhere" / "r.html")
-
-
-def test_the_page_stays_small() -> None:
-    sizes = {path.name: path.stat().st_size for path in STATIC.iterdir()}
-    assert sum(sizes.values()) <= 200_000, sizes

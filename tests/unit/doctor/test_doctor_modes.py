@@ -83,23 +83,17 @@ def decided(
     outcome: Outcome = Outcome.FINISHED,
     paired_speedup: float | None = None,
 ) -> TrialOfModes:
-    run = Run(
-        WORKLOAD,
-        "s",
-        len(trials),
-        "auto",
-        0,
-        outcome=outcome,
-        paired_speedup=paired_speedup,
-    )
+    more: dict[str, Any] = {"outcome": outcome, "paired_speedup": paired_speedup}
+    run = Run(WORKLOAD, "s", len(trials), "auto", 0, **more)
     tied = tuple(trials[at].config for at in equals)
     result = Result(run, trials[best], trials[0], tuple(trials), equals=tied)
-    return trial_of_modes(trials, MODES, result)
+    done = trial_of_modes(trials, MODES, result)
+    assert done.verdict is not None
+    return done
 
 
 def test_a_faster_mode_is_recommended_with_the_call_from_which_it_pays() -> None:
     done = decided([trial("eager", 3, 0.5), trial("default", 1, 10.5, beside=(3, 1))], best=1)
-    assert done.verdict is not None
     assert done.verdict.mode == "default"
     assert done.verdict.speedup == pytest.approx(3.0)
     assert done.verdict.break_even_calls == 5000
@@ -109,7 +103,6 @@ def test_a_faster_mode_is_recommended_with_the_call_from_which_it_pays() -> None
 def test_recording_a_graph_is_kept_apart_and_counts_for_breaking_even() -> None:
     graphs = trial("max-autotune", 1, 10.5, settling_s=2.0, beside=(3, 1))
     done = decided([trial("eager", 3, 0.5), graphs], best=1)
-    assert done.verdict is not None
     assert done.modes[1].recording_s == pytest.approx(2.0)
     assert done.verdict.break_even_calls == pytest.approx(6000, abs=1)
 
@@ -125,7 +118,6 @@ def test_what_a_benchmark_with_one_warm_up_call_would_read_is_said() -> None:
 
 def test_not_to_compile_is_a_verdict() -> None:
     done = decided([trial("eager", 1, 0.1), trial("default", 1.5, 9)], best=0)
-    assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert done.verdict.break_even_calls is None
     assert done.verdict.text.startswith("Don't compile ")
@@ -135,7 +127,6 @@ def test_not_to_compile_is_a_verdict() -> None:
 def test_a_mode_that_eager_cannot_be_told_from_is_not_worth_compiling() -> None:
     trials = [trial("eager", 1.0, 0.1), trial("default", 0.99, 9, beside=(1, 0.999))]
     done = decided(trials, best=1)
-    assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert done.verdict.equals == ("default",)
     assert "measurably faster" in done.verdict.text
@@ -144,7 +135,6 @@ def test_a_mode_that_eager_cannot_be_told_from_is_not_worth_compiling() -> None:
 def test_a_mode_that_won_on_its_own_and_is_slower_beside_eager_is_not_recommended() -> None:
     trials = [trial("eager", 5.62, 0.1), trial("default", 3, 9, beside=(2.35, 3))]
     done = decided(trials, best=1, paired_speedup=1.9)
-    assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert "28 % slower" in done.verdict.text
 
@@ -158,7 +148,6 @@ def test_times_and_speed_up_are_those_taken_side_by_side() -> None:
     assert default.median_ns == pytest.approx(1.88 * MS)
     assert default.beside_eager is not None
     assert default.beside_eager[1] == pytest.approx(1.25)
-    assert done.verdict is not None
     assert done.verdict.speedup == default.beside_eager[1]
     assert "1.25 times" in done.verdict.text
     assert done.to_json()["modes"][1]["beside_eager"] == default.beside_eager
@@ -172,14 +161,12 @@ def test_a_faster_mode_is_found_where_the_trial_had_settled_on_another() -> None
     slow = trial("default", 1.2, 9, beside=(1, 1.2))
     fast = trial("max-autotune", 0.8, 9, beside=(1, 0.8))
     done = decided([trial("eager", 1, 0.1), slow, fast], best=1, equals=(0,))
-    assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.equals) == ("max-autotune", ())
 
 
 def test_a_trial_of_an_older_whet_is_judged_by_its_duel_with_eager() -> None:
     trials = [trial("eager", 3, 0.5), trial("default", 1, 10.5)]
     done = decided(trials, best=1, paired_speedup=2.5)
-    assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.speedup) == ("default", 2.5)
 
 
@@ -187,7 +174,6 @@ def test_among_equal_modes_the_one_that_compiles_sooner_is_recommended() -> None
     tuned = trial("max-autotune", 1, 60, beside=(3, 1))
     plain = trial("default", 1.005, 9, beside=(3, 1.005))
     done = decided([trial("eager", 3, 0.1), tuned, plain], best=1, equals=(2,))
-    assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
 
 
@@ -196,7 +182,6 @@ def test_of_modes_with_the_same_code_the_first_is_recommended() -> None:
     first = trial("default", 1.2, 12, beside=(3, 1.2))
     twin = trial("max-autotune", 1, 10, beside=(3, 1), same_as="default")
     done = decided([trial("eager", 3, 0.1), first, twin], best=2)
-    assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
     assert done.verdict.speedup == pytest.approx(2.5)
     assert done.verdict.text.endswith("max-autotune runs the same generated code.")
@@ -207,7 +192,6 @@ def test_a_gain_that_the_same_code_does_not_have_in_another_process_is_noise() -
     first = trial("default", 1.04, 12, beside=(1, 1.04))
     twin = trial("max-autotune", 0.92, 10, beside=(1, 0.92), same_as="default")
     done = decided([trial("eager", 1, 0.1), first, twin], best=2)
-    assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert "1.09 times" in done.verdict.text
     assert "0.96 times" in done.verdict.text
@@ -242,7 +226,6 @@ def test_modes_of_an_interrupted_trial_tie_where_their_gains_over_eager_do_not_d
     tuned = trial("max-autotune", 0.5, 60, beside=(1, 0.5))
     plain = trial("default", 0.502, 9, beside=(1, 0.502))
     done = decided([trial("eager", 1, 0.1), tuned, plain], best=1, outcome=Outcome.INTERRUPTED)
-    assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.sure) == ("default", False)
     assert done.verdict.equals == ("max-autotune",)
     assert done.missing == ("reduce-overhead",)
@@ -262,10 +245,14 @@ class Timed:
         self.closed = True
 
 
-def test_each_mode_takes_turns_with_eager_even_where_eager_was_outraced() -> None:
+def a_bench() -> tuple[ModeBench, dict[str, Timed]]:
     processes = {"eager": Timed(2), "default": Timed(1)}
     opened: Any = lambda config: processes[config["mode"]]  # noqa: E731
-    bench = ModeBench(opened)
+    return ModeBench(opened), processes
+
+
+def test_each_mode_takes_turns_with_eager_even_where_eager_was_outraced() -> None:
+    bench, processes = a_bench()
     eager, mode = (Config({"mode": name}) for name in processes)
     bench.measure(Visit(((eager, None),), 2, first=True))
     bench.forget(eager)
@@ -279,9 +266,8 @@ def test_each_mode_takes_turns_with_eager_even_where_eager_was_outraced() -> Non
 
 
 def test_eager_is_started_for_a_mode_where_its_own_timing_is_stored() -> None:
-    processes = {"eager": Timed(2), "default": Timed(1)}
-    opened: Any = lambda config: processes[config["mode"]]  # noqa: E731
-    [answer] = ModeBench(opened).measure(Visit(((Config({"mode": "default"}), None),), 2, True))
+    bench, _ = a_bench()
+    [answer] = bench.measure(Visit(((Config({"mode": "default"}), None),), 2, True))
     assert isinstance(answer, Sampled)
     assert "beside_eager" in answer.facts
 
@@ -330,30 +316,20 @@ if os.environ["UNGUARDED"]:
 """
 
 
-@pytest.fixture(scope="module")
-def said_by_script(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """By a script that calls the doctor under its guard, and then once more outside of it."""
+@pytest.mark.slow
+def test_a_script_is_timed_elsewhere_and_told_what_to_write_where_it_would_start_over(
+    tmp_path: Path,
+) -> None:
+    """It calls the doctor under its guard, and then once more outside of it."""
     pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
-    path = tmp_path_factory.mktemp("script") / "own.py"
+    path = tmp_path / "own.py"
     path.write_text(SCRIPT)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setenv("UNGUARDED", "")
         runpy.run_path(str(path), run_name="__main__")
     guarded, _, unguarded = out.getvalue().partition("and now unguarded\n")
-    return guarded, unguarded
-
-
-@pytest.mark.slow
-def test_a_model_of_a_script_is_timed_in_another_process(said_by_script: tuple[str, str]) -> None:
-    assert said_by_script[0] == "Own eager ok True\nleft out\n"
-
-
-@pytest.mark.slow
-def test_a_script_that_would_start_over_is_told_what_to_write(
-    said_by_script: tuple[str, str],
-) -> None:
-    said = said_by_script[1].replace("'", '"')
-    assert 'if __name__ == "__main__"' in said
+    assert guarded == "Own eager ok True\nleft out\n"
+    assert 'if __name__ == "__main__"' in unguarded.replace("'", '"')
 
 
 MODEL = """\

@@ -17,10 +17,7 @@ from whet.core.errors import UsageError  # noqa: E402
 from whet.doctor.budget import DoctorBudget, over_budget  # noqa: E402
 from whet.doctor.dynamo import place_in  # noqa: E402
 from whet.doctor.examine import examine  # noqa: E402
-from whet.doctor.finding import (  # noqa: E402
-    Diagnosis,
-    Finding,
-)
+from whet.doctor.finding import Diagnosis, Finding  # noqa: E402
 from whet.doctor.modes.loaded import (  # noqa: E402
     errors_of,
     keep_program,
@@ -53,16 +50,13 @@ class Recurrent(torch.nn.Module):  # type: ignore[misc]
 
 @pytest.mark.medium
 def test_a_function_that_is_left_to_eager_is_told_with_its_line_and_torchs_own_remedy() -> None:
-    [one] = found_in(Recurrent(), torch.ones(2, 3, 8))
+    """It is not within a budget without breaks either."""
+    looked = examine(subject_of(Recurrent(), torch.ones(2, 3, 8)))
+    [one] = looked.findings
     assert (one.name, one.place.line) == ("not-compiled", line_of(Recurrent.forward, "self.cells("))
     [remedy] = one.remedies
     assert "torch._dynamo.config.allow_rnn = True" in remedy.text
     assert "1 → 0" in remedy.tried
-
-
-@pytest.mark.medium
-def test_a_model_of_which_nothing_is_compiled_is_not_within_a_budget_without_breaks() -> None:
-    looked = examine(subject_of(Recurrent(), torch.ones(2, 3, 8)))
     done = Diagnosis("Recurrent", "", "2", looked)
     [over] = over_budget(done, DoctorBudget(graph_breaks=0))
     assert "breaks: 1, at most 0" in over

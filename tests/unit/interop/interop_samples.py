@@ -48,6 +48,14 @@ def tuned(
     store.append(a_trial(workload, Config(config), ns, run_id=run.id) for config, ns in times)
 
 
+def one_result(config: Mapping[str, Any] = TILE, **changes: Any) -> MemoryStore:
+    """A MoE kernel tuned for one token; `changes` are of its key and of `a_key`."""
+    given = {name: changes.pop(name) for name in ("device", "toolchain") if name in changes}
+    store = MemoryStore()
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64, **changes}, **given), [(config, 10.0)])
+    return store
+
+
 def moe_store(*tokens: int, **key: Any) -> MemoryStore:
     """A MoE kernel tuned for so many tokens each; the tile grows with them."""
     store = MemoryStore()

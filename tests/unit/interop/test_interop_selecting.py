@@ -70,16 +70,12 @@ def test_captured_values_that_split_a_kernel_are_named_with_the_remedy() -> None
     assert "put M in key=" in note
 
 
-def test_another_file_of_the_same_name_is_named() -> None:
+def test_another_file_earlier_code_and_a_source_of_which_nothing_is_known_are_told_apart() -> None:
     here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
     there = made_from("2", {"M": 2}, Origin("2", places=("/b/k.py:f",)))
     [note] = notes_of(here, there)
     assert "1 key (M=2)" in note
     assert "export /b/k.py:f" in note
-
-
-def test_earlier_code_is_told_from_a_source_of_which_nothing_is_known() -> None:
-    here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
     earlier = made_from("2", {"M": 2}, Origin("2", places=("/a/k.py:f",)))
     unknown = made_from("3", {"M": 3}, Origin())
     first, second = notes_of(here, earlier, unknown)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from interop_samples import H200, a_key, moe_store, tile, tuned
+from interop_samples import H200, a_key, moe_store, one_result, tile, tuned
 
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
@@ -112,8 +112,7 @@ def test_an_sglang_name_ends_with_the_channel_and_the_second_product() -> None:
 
 
 def test_use_tma_is_kept_for_sglang_and_refused_for_vllm() -> None:
-    store = MemoryStore()
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(tile(USE_TMA=False), 10.0)])
+    store = one_result(tile(USE_TMA=False))
     [text] = files(sglang.moe_files, store).values()
     assert list(json.loads(text)["1"])[-2:] == ["num_stages", "USE_TMA"]
     with pytest.raises(UsageError, match="USE_TMA"):
@@ -121,17 +120,13 @@ def test_use_tma_is_kept_for_sglang_and_refused_for_vllm() -> None:
 
 
 def test_options_of_amd_follow_in_the_order_of_vllm() -> None:
-    store = MemoryStore()
     config = tile(kpack=2, waves_per_eu=0, matrix_instr_nonkdim=16)
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(config, 10.0)])
-    [text] = files(vllm.moe_files, store).values()
+    [text] = files(vllm.moe_files, one_result(config)).values()
     assert list(json.loads(text)["1"])[6:] == ["waves_per_eu", "matrix_instr_nonkdim", "kpack"]
 
 
 def test_more_than_one_cta_is_said_and_one_is_not() -> None:
-    store = MemoryStore()
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(tile(num_ctas=2), 10.0)])
-    [text] = files(vllm.moe_files, store).values()
+    [text] = files(vllm.moe_files, one_result(tile(num_ctas=2))).values()
     assert json.loads(text)["1"]["num_ctas"] == 2
 
 
@@ -165,19 +160,14 @@ def test_a_plain_dtype_of_the_key_is_no_part_of_a_name() -> None:
     assert quantised.endswith(",dtype=int8_w8a16.json")
 
 
-def test_a_size_that_is_not_in_the_key_is_one_line_with_the_remedy() -> None:
+def test_what_is_not_in_the_key_or_in_the_config_is_one_line_with_the_remedy() -> None:
     store = MemoryStore()
     tuned(store, a_key({"M": 1, "N": 64}), [(tile(), 10.0)])
     with pytest.raises(UsageError, match=r"has no E .*--e-key NAME or --extra E=NUMBER"):
         files(vllm.moe_files, store)
-
-
-def test_a_parameter_that_is_not_in_the_config_is_one_line_with_the_remedy() -> None:
-    store = MemoryStore()
     lacking = {name: value for name, value in tile().items() if name != "GROUP_SIZE_M"}
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(lacking, 10.0)])
     with pytest.raises(UsageError, match="has no GROUP_SIZE_M; give --param"):
-        files(vllm.moe_files, store)
+        files(vllm.moe_files, one_result(lacking))
 
 
 def test_two_workloads_for_one_entry_are_refused() -> None:
@@ -188,8 +178,7 @@ def test_two_workloads_for_one_entry_are_refused() -> None:
 
 
 def test_sglang_needs_the_version_of_triton() -> None:
-    store = MemoryStore()
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}, toolchain={}), [(tile(), 10.0)])
+    store = one_result(toolchain={})
     with pytest.raises(UsageError, match=r"--triton 3.5.1"):
         files(sglang.moe_files, store)
     [path] = files(sglang.moe_files, store, triton="3.5.1")
@@ -197,9 +186,7 @@ def test_sglang_needs_the_version_of_triton() -> None:
 
 
 def test_a_device_cannot_lead_out_of_the_folder() -> None:
-    store = MemoryStore()
-    hostile = replace(H200, name="../../etc\0/x")
-    tuned(store, a_key({"M": 1, "E": 8, "N": 64}, device=hostile), [(tile(), 10.0)])
+    store = one_result(device=replace(H200, name="../../etc\0/x"))
     for write in (vllm.moe_files, sglang.moe_files):
         with pytest.raises(UsageError, match="cannot be part of a file name"):
             files(write, store)
@@ -275,16 +262,11 @@ def test_what_is_no_such_file_is_refused_by_name_in_one_line(text: str, tmp_path
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["x.json", "E=8,N=64.json", "E=-1,N=64,device_name=X.json", GOOD_NAME + ".bak"]
-)
-def test_a_name_that_says_nothing_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(MOE_BODY)
-    with pytest.raises(FormatError, match="does not have a name the engine uses"):
-        READERS["vllm-moe"](tmp_path / name, ReadOptions())
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_says_nothing_or_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for name in ("x.json", "E=8,N=64.json", "E=-1,N=64,device_name=X.json", GOOD_NAME + ".bak"):
+        (tmp_path / name).write_text(MOE_BODY)
+        with pytest.raises(FormatError, match="does not have a name the engine uses"):
+            READERS["vllm-moe"](tmp_path / name, ReadOptions())
     with pytest.raises(FormatError, match="No such file"):
         READERS["vllm-moe"](tmp_path / GOOD_NAME, ReadOptions())
 

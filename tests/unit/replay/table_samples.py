@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,27 @@ def a_table(**changes: Any) -> Table:
         "origin": ORIGIN,
     }
     return Table(**{**fields, **changes})
+
+
+def one_key(
+    outcomes: Sequence[TableOutcome], build_s: float | None = 1.0, key: Any = (), **changes: Any
+) -> Table:
+    """One workload, and a config `B=0`, `B=1` and so on for each of its outcomes."""
+    fields = {
+        "configs": tuple(Config(B=at) for at in range(len(outcomes))),
+        "builds": (Build(Status.OK, build_s),) * len(outcomes),
+        "workloads": (TableWorkload.of(dict(key), outcomes),),
+    }
+    return a_table(**{**fields, **changes})
+
+
+def ok(*visits: Sequence[float], **more: Any) -> TableOutcome:
+    return TableOutcome(Status.OK, tuple(map(tuple, visits)), **more)
+
+
+def at_ns(*times: float, **more: Any) -> list[TableOutcome]:
+    """Working configs, each with three samples of its time."""
+    return [ok((ns,) * 3, **more) for ns in times]
 
 
 def a_large_table(configs: int, workloads: int, visits: int, samples: int) -> Table:

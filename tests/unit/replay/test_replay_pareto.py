@@ -1,4 +1,4 @@
-"""The paper's simulation on tables whose answers can be worked out by hand."""
+"""The simulation of the paper on tables that can be worked out by hand, and what is said of it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from table_samples import a_large_table, a_table
+from table_samples import a_large_table, ok, one_key
 
-from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.core.status import Status
-from whet.replay import Build, Table, TableOutcome, TableWorkload
+from whet.replay import Table
 from whet.replay.figure import Figure, Series, html_page, log_ticks, svg, ticks
-from whet.replay.frontier import Frontier, compare, study
+from whet.replay.frontier import Comparison, Frontier, compare, study
 from whet.replay.pareto import Cloud, Draws, Paper, Repetition, Track, racing_clouds
 
 MS = 1_000_000
@@ -24,23 +22,8 @@ MS = 1_000_000
 
 def timed(*visits: tuple[int, ...], build: float = 1.0) -> Table:
     """One config for each tuple of execution times in ms."""
-    return a_table(
-        configs=tuple(Config(B=at) for at in range(len(visits))),
-        builds=tuple(Build(Status.OK, build) for _ in visits),
-        workloads=(
-            TableWorkload.of(
-                {},
-                [
-                    TableOutcome(
-                        Status.OK,
-                        (tuple(ms * MS for ms in one),),
-                        seconds=FrozenMap({"warmup": 0.0}),
-                    )
-                    for one in visits
-                ],
-            ),
-        ),
-    )
+    warm = FrozenMap({"warmup": 0.0})
+    return one_key([ok([ms * MS for ms in one], seconds=warm) for one in visits], build)
 
 
 def runs_of(table: Table, **changes: Any) -> tuple[Paper, list[Cloud]]:
@@ -95,10 +78,11 @@ def test_of_one_config_the_fraction_is_its_own() -> None:
     assert set(sequential.fraction.ravel()) == {0.25, 1.0}
 
 
+STOPPING: dict[str, Any] = {"exec_ms": (100.0, 100.0), "configs": (2, 2), "stop_num": (3, 3)}
+
+
 def test_early_stopping_ends_a_slow_config_after_its_first_executions() -> None:
-    table = timed((1, 1), (4, 4))
-    changes: dict[str, Any] = {"exec_ms": (100.0, 100.0), "configs": (2, 2), "stop_num": (3, 3)}
-    paper, (_, _, stopped, _) = runs_of(table, draws=20, **changes)
+    paper, (_, _, stopped, _) = runs_of(timed((1, 1), (4, 4)), draws=20, **STOPPING)
     slow_first = paper.chosen[:, 0].reshape(20, 2) == 1
     assert stopped.seconds[slow_first] == pytest.approx(2 + 0.104 + 0.101)
     assert stopped.seconds[~slow_first] == pytest.approx(2 + 0.101 + 3 * 0.004)
@@ -106,8 +90,7 @@ def test_early_stopping_ends_a_slow_config_after_its_first_executions() -> None:
 
 def test_early_stopping_spares_what_is_within_the_threshold() -> None:
     table = timed((10, 10), (11, 11))
-    changes: dict[str, Any] = {"exec_ms": (100.0, 100.0), "configs": (2, 2), "stop_num": (3, 3)}
-    _, (base, _, stopped, _) = runs_of(table, stop_threshold=(1.1, 1.1), **changes)
+    _, (base, _, stopped, _) = runs_of(table, stop_threshold=(1.1, 1.1), **STOPPING)
     assert stopped.seconds == pytest.approx(base.seconds)
 
 
@@ -132,22 +115,11 @@ def test_a_frontier_has_no_point_that_another_beats() -> None:
 
 
 @pytest.mark.medium
-def test_the_same_tunings_in_half_the_time_move_the_frontier() -> None:
-    rng = np.random.default_rng(0)
-    seconds = np.sort(rng.uniform(1, 50, 200))[:, None] * rng.uniform(0.9, 1.1, (200, 20))
-    fraction = 1 - 1 / (1 + seconds)
-    base = Cloud("sequential", seconds, fraction, np.arange(200))
-    halved = compare(replace(base, name="x", seconds=seconds / 2), base, "halving")
-    assert halved.moves
-    assert halved.verdict.startswith("halving moves the frontier: area +0.")
-    back = compare(base, replace(base, name="x", seconds=seconds / 2), "doubling")
-    assert "frontier back" in back.verdict
-
-
-@pytest.mark.medium
-def test_the_same_tunings_again_do_not_move_the_frontier() -> None:
-    rng = np.random.default_rng(0)
-    base = Cloud("sequential", rng.uniform(1, 9, (50, 10)), rng.random((50, 10)), np.arange(50))
+def test_only_other_times_or_fractions_move_the_frontier() -> None:
+    base = tunings(1.0, 0, noise=0.0)
+    half = replace(base, name="x", seconds=base.seconds / 2)
+    assert compare(half, base, "halving").verdict.startswith("halving moves the frontier: area +0.")
+    assert "frontier back" in compare(base, half, "doubling").verdict
     again = compare(base, base, "nothing")
     assert not again.moves
     assert "hardly moves" in again.verdict
@@ -202,3 +174,94 @@ def test_a_figure_is_well_formed_and_names_its_points() -> None:
 def test_ticks_are_round_numbers_within_the_range() -> None:
     assert ticks(0, 1, 5) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert log_ticks(0.8, 60) == pytest.approx([1, 2, 5, 10, 20, 50])
+
+
+MOVED = Comparison("auto", "sequential", 0.07, 0.04, 0.1, 20.0, 10.0, (1.5, 2.7))
+
+
+def test_ahead_in_both_is_said_without_a_but() -> None:
+    said = MOVED.verdict
+    assert "area +0.070 (95 % interval +0.040 to +0.100); " in said
+    assert "2.00× sooner (1.50 to 2.70): after 10 s instead of 20 s" in said
+    assert "but" not in said
+
+
+@pytest.mark.parametrize(("after", "sooner"), [(20.4, (0.9, 1.1)), (19.6, (0.9, 1.2))])
+def test_a_time_within_the_noise_is_no_difference(
+    after: float, sooner: tuple[float, float]
+) -> None:
+    said = replace(MOVED, after=after, sooner=sooner).verdict
+    assert "but no clear difference" in said
+    assert "sooner" not in said
+    assert "instead of" not in said
+
+
+def test_later_is_called_later() -> None:
+    said = replace(MOVED, after=40.0, sooner=(0.4, 0.6)).verdict
+    assert "auto moves the frontier:" in said
+    assert "; but " in said
+    assert "2.00× later (1.67 to 2.50): after 40 s" in said
+
+
+def test_a_frontier_that_goes_back_is_said_to() -> None:
+    back = replace(MOVED, gain=-0.07, low=-0.1, high=-0.04, after=40.0, sooner=(0.4, 0.6))
+    assert back.verdict.startswith("auto moves the frontier back: area -0.070")
+    assert "2.00× later" in back.verdict
+    assert "but" not in back.verdict
+
+
+@pytest.mark.parametrize("against", ["sequential", "parallel compilation (16×)"])
+def test_a_gain_within_the_noise_cannot_be_told_from_none(against: str) -> None:
+    still = replace(MOVED, against=against, gain=0.02, low=-0.01, high=0.05)
+    assert still.verdict.startswith(f"auto cannot be told apart from {against}: area +0.020")
+    assert "; but " in still.verdict
+    assert "2.00× sooner" in still.verdict
+
+
+def test_a_gain_too_small_to_matter_is_called_small() -> None:
+    for gain, low, high in ((0.005, 0.002, 0.008), (0.001, -0.006, 0.009)):
+        assert "hardly moves" in replace(MOVED, gain=gain, low=low, high=high).verdict
+
+
+@pytest.mark.parametrize("gain", [0.009, 0.011])
+def test_what_is_said_does_not_turn_with_the_estimate_within_its_interval(gain: float) -> None:
+    said = replace(MOVED, gain=gain, low=0.004, high=0.016).verdict
+    assert said.startswith("auto moves the frontier, perhaps by too little to matter: area")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (None, None, "; neither reaches 95 % of the optimum"),
+        (20.0, None, "; it never reaches 95 % of the optimum, which takes 20 s without it"),
+        (None, 10.0, "; it reaches 95 % of the optimum after 10 s, and never without it"),
+    ],
+)
+def test_what_is_not_reached_is_said_not_to_be(
+    before: float | None, after: float | None, said: str
+) -> None:
+    assert replace(MOVED, before=before, after=after, sooner=None).verdict.endswith(said)
+
+
+def test_what_only_some_runs_reach_is_too_uncertain_to_compare() -> None:
+    assert "too uncertain" in replace(MOVED, sooner=None).verdict
+
+
+def tunings(factor: float, seed: int, noise: float = 0.01) -> Cloud:
+    rng = np.random.default_rng(seed)
+    seconds = np.sort(rng.uniform(1, 50, 200))[:, None] * rng.uniform(0.9, 1.1, (200, 20))
+    fraction = 1 - 1 / (1 + seconds) + rng.normal(0, noise, seconds.shape)
+    return Cloud("sequential", seconds * factor, fraction, np.arange(200))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(0.5, "sooner"), (2.0, "later"), (1.0, "no clear difference")],
+)
+def test_the_interval_of_the_time_is_that_of_the_runs(factor: float, said: str) -> None:
+    found = compare(tunings(factor, 1), tunings(1.0, 2), "it")
+    assert said in found.verdict
+    assert found.sooner is not None
+    low, high = found.sooner
+    assert low < 1 / factor < high

@@ -1,4 +1,4 @@
-"""The community's score: random search is 0, the optimum is 1."""
+"""The community's score, and what random search can promise by the formula and by trying."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from table_samples import a_large_table, a_table
+from table_samples import a_large_table, at_ns, ok, one_key
 
-from whet.core.config import Config
 from whet.core.status import Status
-from whet.replay import Build, Course, Table, TableOutcome, TableWorkload
-from whet.replay.lab import Case, Experiment, Replayed, cases_of, replay
+from whet.replay import Build, Course, Table, TableOutcome
+from whet.replay.lab import (
+    Case,
+    Experiment,
+    Replayed,
+    cases_of,
+    chance,
+    draws_for,
+    fastest,
+    replay,
+    share_of_repeats,
+)
 from whet.replay.scores import Array, Axis, Baseline, score, score_curves
 
 
 def ladder(count: int) -> Table:
     """From the slowest config to the fastest, 1 ns apart and 100 ns at last; each takes a second
     to build."""
-    times = range(100 + count - 1, 99, -1)
-    return a_table(
-        configs=tuple(Config(B=at) for at in range(count)),
-        builds=tuple(Build(Status.OK, 1.0) for _ in range(count)),
-        workloads=(TableWorkload.of({}, [TableOutcome(Status.OK, ((ns,) * 3,)) for ns in times]),),
-    )
+    return one_key(at_ns(*range(100 + count - 1, 99, -1)))
 
 
 def case(count: int = 99) -> Case:
@@ -34,17 +38,13 @@ def half_fail(count: int = 200, first_s: float = 1.0) -> Case:
     """Every second config fails, the others take from 100 ns to 10,000 times as much, the better
     ones late; all build in a second, but for the first."""
     outcomes = [
-        TableOutcome(Status.OK, ((round(1e6 * 1e-4 ** (at / (count - 2))),) * 3,))
+        ok((round(1e6 * 1e-4 ** (at / (count - 2))),) * 3)
         if at % 2 == 0
         else TableOutcome(Status.RUN_ERROR)
         for at in range(count)
     ]
-    table = a_table(
-        configs=tuple(Config(B=at) for at in range(count)),
-        builds=tuple(Build(Status.OK, 1.0 if at else first_s) for at in range(count)),
-        workloads=(TableWorkload.of({}, outcomes),),
-    )
-    return cases_of("t", table)[0]
+    builds = (Build(Status.OK, first_s), *(Build(Status.OK, 1.0) for _ in outcomes[1:]))
+    return cases_of("t", one_key(outcomes, builds=builds))[0]
 
 
 def random_scores(case: Case, axis: Axis, evals: int = 60) -> Array:
@@ -52,20 +52,14 @@ def random_scores(case: Case, axis: Axis, evals: int = 60) -> Array:
     return np.asarray(score_curves(found[0], Baseline(case, evals), axis).mean(axis=1))
 
 
-def course(best: float, length: int = 50) -> Course:
+def course(best: float, length: int = 50, each_s: float = 1.0) -> Course:
     evals = range(length)
-    return Course((best,) * length, tuple(evals), 0.0, tuple(1.0 + at for at in evals))
+    return Course((best,) * length, tuple(evals), 0.0, tuple(each_s * (1 + at) for at in evals))
 
 
 def test_random_search_draws_among_the_others_after_the_first_config() -> None:
     """The second config is 102, 101 or 100 ns, and the fourth the one that was left."""
-    slow = (103, 102, 101, 100)
-    table = a_table(
-        configs=tuple(Config(B=ns) for ns in slow),
-        builds=(Build(Status.OK, 1.0),) * 4,
-        workloads=(TableWorkload.of({}, [TableOutcome(Status.OK, ((ns,) * 3,)) for ns in slow]),),
-    )
-    random = Baseline(cases_of("t", table)[0], 1000)
+    random = Baseline(case(4), 1000)
     # Nothing counts for more than the median, 101.5.
     assert random.expected_ns.tolist() == pytest.approx(
         [101.5, (100 + 101 + 101.5) / 3, (100 + 100 + 101) / 3, 100]
@@ -76,10 +70,7 @@ def test_it_ends_where_random_search_is_expected_to_be_near_the_optimum() -> Non
     """5 % of the way from 100 ns to the median, 149 ns, is at 102.45 ns; n of the 98 configs after
     the first have 99 / (n + 1) as their best rank, which is 3.45 after 27.7."""
     assert Baseline(case(99), 1000).evals == 1 + 28
-
-
-def test_it_ends_earlier_where_one_may_not_simulate_as_far() -> None:
-    assert Baseline(case(99), 10).evals == 10
+    assert Baseline(case(99), 10).evals == 10  # where one may not simulate as far
 
 
 def test_time_is_what_random_configs_cost_on_average() -> None:
@@ -125,11 +116,7 @@ def test_random_scores_zero_where_half_of_the_configs_fail(axis: Axis, first_s: 
 def test_slow_thinking_costs_score_over_time_only() -> None:
     random = Baseline(case(), 30)
     quick = Replayed(random.case, "x", (course(100.0),))
-    slow = Replayed(
-        random.case,
-        "x",
-        (Course((100.0,) * 50, tuple(range(50)), 0.0, tuple(10.0 * (at + 1) for at in range(50))),),
-    )
+    slow = Replayed(random.case, "x", (course(100.0, each_s=10.0),))
     for found, expected in ((quick, True), (slow, False)):
         over_time = score([found], [random], "time").mean
         assert (over_time == 1.0) is expected
@@ -192,8 +179,30 @@ def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
 
 
 def test_what_was_timed_less_cleanly_than_the_optimum_is_nothing_to_start_from() -> None:
-    unclean = [TableOutcome(Status.OK, ((ns,) * 3,), quality="contaminated") for ns in (50, 60)]
-    outcomes = [*unclean, TableOutcome(Status.OK, ((200,) * 3,))]
-    builds = (Build(Status.OK, 1.0),) * 3
-    table = a_table(builds=builds, workloads=(TableWorkload.of({}, outcomes),))
+    table = one_key([*at_ns(50, 60, quality="contaminated"), *at_ns(200)])
     assert Baseline(cases_of("t", table)[0], 10).start_ns == 200
+
+
+def test_thirty_random_configs_are_not_enough_for_a_fastest_twentieth() -> None:
+    assert chance(0.05, 30) == pytest.approx(0.7854, abs=1e-4)
+    assert chance(0.05, 58) < 0.95 < chance(0.05, 59)
+    assert draws_for(0.05) == 59
+
+
+def test_the_fastest_share_counts_configs_that_fail_and_has_none_of_them() -> None:
+    failed = [TableOutcome(Status.RUN_ERROR)] * 7
+    case = cases_of("t", one_key([*at_ns(500, 100, 300), *failed]))[0]
+    assert fastest(case, 0.2) == {1, 2}
+    assert fastest(case, 0.01) == {1}
+    assert fastest(case, 0.9) == {0, 1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draws", [30, 59])
+def test_random_search_does_as_the_formula_says(draws: int) -> None:
+    """But for its first config, which is the author's, and for never drawing one twice."""
+    case = cases_of("t", a_large_table(600, 1, 1, 5))[0]
+    found = replay(Experiment((case,), ("random",), draws, repeats=300))[0]
+    assert share_of_repeats(found, fastest(case, 0.05), draws) == pytest.approx(
+        chance(0.05, draws), abs=0.08
+    )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from table_samples import a_large_table, a_table
+from table_samples import a_large_table, a_table, ok, one_key
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.space import Ordered, Space
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.replay import Build, Table, TableOutcome, TableWorkload, replay_space, simulate
+from whet.replay import Build, Course, Table, TableOutcome, replay_space, simulate
 from whet.replay.lab import Case, Experiment, cases_of, replay
 from whet.replay.table import Declared
 from whet.search import make_strategy
@@ -39,76 +40,59 @@ class Scripted:
 
 def three(**changes: object) -> Table:
     """100 ns, a failed build, 50 ns."""
-    configs = (Config(B=1), Config(B=2), Config(B=4))
     outcomes = [
-        TableOutcome(Status.OK, ((100, 100, 100, 100),), seconds=FrozenMap({"warmup": 0.25})),
+        ok((100,) * 4, seconds=FrozenMap({"warmup": 0.25})),
         TableOutcome(Status.BUILD_ERROR, error="no"),
-        TableOutcome(Status.OK, ((50, 50, 50, 50),), first_ns=500_000_000),
+        ok((50,) * 4, first_ns=500_000_000),
     ]
     fields = {
-        "configs": configs,
+        "configs": (Config(B=1), Config(B=2), Config(B=4)),
         "builds": (Build(Status.OK, 1.0), Build(Status.BUILD_ERROR, 3.0), Build(Status.OK)),
-        "workloads": (TableWorkload.of({"n": 1}, outcomes),),
         **changes,
     }
-    return a_table(**fields)
+    return one_key(outcomes, key={"n": 1}, **fields)
+
+
+def tuned(
+    configs: Sequence[Config] | None = None, evals: int = 3, table: Table | None = None, **more: Any
+) -> Course:
+    """Of those configs of the table, in their order."""
+    table = table or three()
+    asked = Scripted(table.configs if configs is None else configs)
+    return simulate(table, table.workloads[0], asked, evals, **{"seed": 0, **more})
 
 
 def test_the_best_so_far_is_the_true_median_of_the_config_believed_best() -> None:
-    table = three()
-    course = simulate(table, table.workloads[0], Scripted(table.configs), 3, seed=0)
+    course = tuned()
     assert course.best_ns == (100.0, 100.0, 50.0)
     assert course.evaluations == (0, 1, 2)
 
 
 def test_a_lucky_sample_is_believed_and_scored_by_the_true_median() -> None:
-    outcomes = [
-        TableOutcome(Status.OK, ((80, 80, 80),)),
-        TableOutcome(Status.OK, ((70, 70, 70), (200, 200, 200), (200, 200, 200))),
-    ]
-    table = a_table(
-        configs=(Config(B=1), Config(B=2)),
-        builds=(Build(Status.OK), Build(Status.OK)),
-        workloads=(TableWorkload.of({}, outcomes),),
-    )
-    found = {
-        simulate(table, table.workloads[0], Scripted(table.configs), 2, seed=seed).best_ns[-1]
-        for seed in range(20)
-    }
+    table = one_key([ok((80,) * 3), ok((70,) * 3, (200,) * 3, (200,) * 3)], None)
+    found = {tuned(table=table, evals=2, seed=seed).best_ns[-1] for seed in range(20)}
     assert found == {80.0, 200.0}
 
 
 def test_a_failed_config_costs_an_evaluation_and_its_build() -> None:
-    table = three()
-    course = simulate(table, table.workloads[0], Scripted([Config(B=2)]), 5, seed=0)
+    course = tuned([Config(B=2)], 5)
     assert course.best_ns == (math.inf,)
     assert course.seconds[0] == pytest.approx(3.0, abs=0.01)
     assert course.fraction(1, 50.0) == 0.0
 
 
 def test_time_charges_build_warm_up_and_samples() -> None:
-    table = three()
-    course = simulate(table, table.workloads[0], Scripted([Config(B=1)]), 1, seed=0)
-    assert course.seconds[0] == pytest.approx(1.25, abs=0.01)
+    assert tuned([Config(B=1)]).seconds[0] == pytest.approx(1.25, abs=0.01)
 
 
 def test_an_untimed_build_costs_the_median_of_the_others() -> None:
-    table = three()
-    course = simulate(table, table.workloads[0], Scripted([Config(B=4)]), 1, seed=0)
-    assert course.seconds[0] == pytest.approx(2.0 + 0.5, abs=0.01)
+    assert tuned([Config(B=4)]).seconds[0] == pytest.approx(2.0 + 0.5, abs=0.01)
 
 
-def test_a_batch_is_built_at_once() -> None:
-    table = three()
-    course = simulate(table, table.workloads[0], Scripted(table.configs), 3, seed=0, batch=3)
-    assert course.seconds[-1] == pytest.approx(3.0 + 0.25 + 0.5, abs=0.01)
-
-
-def test_builds_of_a_batch_may_be_spread_evenly() -> None:
-    table = three()
-    strategy = Scripted(table.configs)
-    course = simulate(table, table.workloads[0], strategy, 3, seed=0, batch=3, even_builds=True)
-    assert course.seconds[-1] == pytest.approx((1 + 3 + 2) / 3 + 0.25 + 0.5, abs=0.01)
+def test_a_batch_is_built_at_once_or_as_evenly_spread() -> None:
+    assert tuned(batch=3).seconds[-1] == pytest.approx(3.0 + 0.25 + 0.5, abs=0.01)
+    even = tuned(batch=3, even_builds=True).seconds[-1]
+    assert even == pytest.approx((1 + 3 + 2) / 3 + 0.25 + 0.5, abs=0.01)
 
 
 def test_a_config_the_table_does_not_have_is_a_failed_evaluation() -> None:
@@ -120,12 +104,7 @@ def test_a_config_the_table_does_not_have_is_a_failed_evaluation() -> None:
 
 
 def test_the_strategy_is_told_samples_of_one_visit() -> None:
-    outcomes = [TableOutcome(Status.OK, ((10, 11, 12, 13), (20, 21, 22, 23)))]
-    table = a_table(
-        configs=(Config(B=1),),
-        builds=(Build(Status.OK),),
-        workloads=(TableWorkload.of({}, outcomes),),
-    )
+    table = one_key([ok((10, 11, 12, 13), (20, 21, 22, 23))])
     for seed in range(10):
         strategy = Scripted(table.configs)
         simulate(table, table.workloads[0], strategy, 1, seed=seed)
@@ -157,9 +136,8 @@ def test_the_same_seed_gives_the_same_course() -> None:
 
 def test_what_was_timed_uncleanly_is_never_believed_best() -> None:
     table = a_table()
-    course = simulate(table, table.workloads[0], Scripted(table.configs), 3, seed=0)
     assert table.workloads[0].quality(1) == "contaminated"
-    assert course.best_ns[-1] == table.workloads[0].median_ns(0)
+    assert tuned(table=table).best_ns[-1] == table.workloads[0].median_ns(0)
 
 
 def test_a_build_that_failed_has_failed_for_every_workload() -> None:
@@ -169,13 +147,10 @@ def test_a_build_that_failed_has_failed_for_every_workload() -> None:
     assert strategy.told[0].status is Status.RESOURCES
 
 
-def test_the_space_is_the_declared_one_where_the_table_has_all_of_it() -> None:
+def test_the_space_is_the_declared_one_where_the_table_has_all_of_it_and_else_a_list() -> None:
     declared = Declared((Ordered("B", (1, 2, 4)),))
     table = three(declared=declared)
     assert replay_space(table, table.workloads[0]).id == declared.space().id
-
-
-def test_the_space_is_a_list_where_the_table_has_only_some_of_it() -> None:
     table = three(declared=Declared((Ordered("B", (1, 2, 4, 8)),)))
     assert list(replay_space(table, table.workloads[0])) == list(table.configs)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_samples import a_table
+from table_samples import a_table, ok
 
 from whet.core.config import Config
 from whet.core.errors import UsageError
@@ -21,10 +20,6 @@ from whet.replay.table import Declared, Visits
 
 def workload(*outcomes: TableOutcome) -> TableWorkload:
     return TableWorkload.of({"M": 64}, outcomes)
-
-
-def ok(*visits: tuple[float, ...], **more: Any) -> TableOutcome:
-    return TableOutcome(Status.OK, visits, **more)
 
 
 @pytest.mark.slow
