@@ -101,7 +101,7 @@ class Known(Noise):
 
 @dataclass
 class Device:
-    """A bench and a clock in one: sampling is all that takes time."""
+    """A bench, a guard and a clock in one: sampling is all that takes time."""
 
     cell: Cell
     times: dict[str, float]
@@ -132,11 +132,13 @@ class Device:
     def forget(self, config: Config) -> None:
         self.forgotten.add(config.id)
 
-    @contextmanager
-    def measuring(self, *_: object, **__: object) -> Iterator[None]:
-        yield
+    @property
+    def ledger(self) -> Device:
+        return self
 
-    around = measuring
+    @contextmanager
+    def visit(self, *_: object, **__: object) -> Iterator[dict[str, float]]:
+        yield {}
 
 
 def _reading(samples: list[float]) -> Reading:
@@ -173,9 +175,7 @@ def one_run(cell: Cell, seed: int, told: bool) -> tuple[float, bool, bool, bool]
         race=racing,
         plan=plan,
         recorder=Quiet(),  # type: ignore[arg-type]
-        ledger=device,  # type: ignore[arg-type]
-        marking=device,  # type: ignore[arg-type]
-        watch=device,  # type: ignore[arg-type]
+        guard=device,  # type: ignore[arg-type]
         run_limit_s=60,
         first_call_limit_s=60,
         jobs=1,

@@ -11,7 +11,7 @@ from whet.core.errors import (
     UsageError,
     WhetError,
 )
-from whet.engine.recovery.interrupt import (
+from whet.engine.guard import (
     DeviceLostError,
     HostLostError,
     Interrupted,

@@ -214,7 +214,7 @@ def checked_modes(modes: Sequence[str]) -> tuple[str, ...]:
 
 def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfModes:
     """Ctrl-C ends the trial and keeps what is known."""
-    from whet.engine.recovery.interrupt import Interrupted
+    from whet.engine.guard import Interrupted
     from whet.engine.tuning import tune
 
     settings = resolve_settings().settings

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from whet.engine.guard import HostLostError, Interrupted, StoreLostError
     from whet.engine.plan import Plan
-    from whet.engine.recovery.interrupt import HostLostError, Interrupted, StoreLostError
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
     from whet.engine.tuning import tune
 
 _HOMES = {
     "BenchLimits": "target",
-    "HostLostError": "recovery.interrupt",
-    "Interrupted": "recovery.interrupt",
+    "HostLostError": "guard",
+    "Interrupted": "guard",
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",
-    "StoreLostError": "recovery.interrupt",
+    "StoreLostError": "guard",
     "Target": "target",
     "resolve_settings": "settings",
     "tune": "tuning",

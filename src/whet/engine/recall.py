@@ -15,14 +15,13 @@ from whet.core.budget import Budget
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Effort
-from whet.core.process import user_and_host
+from whet.core.process import memory_info, user_and_host
 from whet.core.run import Outcome, Result, Run, Stop
 from whet.core.status import LimitKind, Status
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload, captured_differences
-from whet.engine.accounts.ledger import WallLedger
 from whet.engine.fallback.missed import Traceable
-from whet.engine.host import memory_info
+from whet.engine.guard import WallLedger
 from whet.engine.settings import Settings
 from whet.engine.target import Claiming, FromFile, Target
 

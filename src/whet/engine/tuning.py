@@ -14,9 +14,9 @@ from whet.core.budget import Budget
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.mode import Effort, Mode, checked_effort, checked_mode
 from whet.core.shown import live_display, watched
-from whet.engine.accounts.ledger import WallLedger
 from whet.engine.executors import current
 from whet.engine.fallback.mode import current_mode
+from whet.engine.guard import WallLedger
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
 from whet.engine.recall import answer_from
@@ -148,7 +148,7 @@ def tune(
             on_event = display if on_event is None else _both(on_event, display)
         if settings.keep_ir:
             target = _keeping_code(target, opened)
-        from whet.engine.recovery.interrupt import Shield
+        from whet.engine.guard import Shield
         from whet.engine.steps.run import OneRun
 
         shield = stack.enter_context(Shield())

@@ -18,8 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from whet.core.decoding import number
-from whet.core.process import Holder, ProcessName
-from whet.engine.host import lives, this_process
+from whet.core.process import Holder, ProcessName, lives, this_process
 
 if TYPE_CHECKING:
     from whet.store import StoreReader

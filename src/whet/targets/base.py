@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from whet.core.errors import ConfigFailure, TargetError, WhetError
+from whet.core.process import memory_info
 from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.workload import Device, Limits
-from whet.engine.host import memory_info
 from whet.measure.bench.protocol import from_exception
 from whet.targets.fingerprint import place_of
 

@@ -38,7 +38,7 @@ from whet.doctor.journey.page import modes_section
 from whet.doctor.modes.host import LEAST_ROUNDS, ROUNDS, ModeBench
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
 from whet.doctor.symptoms import notes, numeric_notes
-from whet.engine.recovery.interrupt import Interrupted
+from whet.engine.guard import Interrupted
 from whet.measure import Reading
 from whet.measure.bench.protocol import Sampled, Visit
 from whet.store import MemoryStore

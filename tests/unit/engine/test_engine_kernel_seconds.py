@@ -9,7 +9,7 @@ import pytest
 
 from whet.core.trial import WALL_PHASES
 from whet.engine import tune
-from whet.engine.accounts.ledger import WallLedger
+from whet.engine.guard import WallLedger
 from whet.engine.target import BenchLimits
 from whet.measure import Reading, Runnable, Warm
 from whet.measure.bench.executor import LocalBench

@@ -11,13 +11,11 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.core.process import Mark, ProcessName
+from whet.core.process import Mark, ProcessName, lives, this_process
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
-from whet.engine import tune
-from whet.engine.host import lives, this_process
-from whet.engine.recovery import marks
-from whet.engine.recovery.interrupt import DeviceLostError
+from whet.engine import crash_report, guard, tune
+from whet.engine.guard import DeviceLostError
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench
 from whet.store import MemoryStore
@@ -30,7 +28,7 @@ LOST = ConfigFailure(Status.RUN_ERROR, "CUDA error: an illegal memory access", s
 
 @pytest.fixture(autouse=True)
 def _no_device_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_lost", {})
+    monkeypatch.setattr(guard, "_lost", {})
 
 
 def config(t: int) -> Config:
@@ -141,8 +139,8 @@ class TestProcesses:
         elsewhere = replace(GONE, host="elsewhere")
         left_behind(store, target, 200, process=elsewhere)
         workload = target.workload().id
-        assert not marks.examine(store, workload, now=lambda: 107.0 + 3600).suspects
-        assert marks.examine(store, workload, now=lambda: 107.0 + 90_000).suspects
+        assert not crash_report.examine(store, workload, now=lambda: 107.0 + 3600).suspects
+        assert crash_report.examine(store, workload, now=lambda: 107.0 + 90_000).suspects
 
 
 class TestAfterACrash:
@@ -248,7 +246,7 @@ class TestASpoiltContext:
         store, target = MemoryStore(), Target([100, 50], self.spoiling(50))
         with pytest.raises(DeviceLostError):
             tune(target, store=store, search="grid")
-        monkeypatch.setattr(marks, "_lost", {})  # as it is in a new process
+        monkeypatch.setattr(guard, "_lost", {})  # as it is in a new process
         later = Target([100, 50, 200])
         later.in_process = False
         assert tune(later, store=store, search="grid").config == config(100)
@@ -276,10 +274,10 @@ class TestASpoiltContext:
     def test_the_next_process_finds_out_who_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store, target = MemoryStore(), Target(list(range(1, 30)), self.spoiling(25))
         for _ in range(2):
-            monkeypatch.setattr(marks, "_lost", {})  # as it is in a new process
+            monkeypatch.setattr(guard, "_lost", {})  # as it is in a new process
             with pytest.raises(DeviceLostError):
                 tune(target, store=store, search="grid")
-        monkeypatch.setattr(marks, "_lost", {})
+        monkeypatch.setattr(guard, "_lost", {})
         result = tune(target, store=store, search="grid")
         failed = [t.config for t in store.trials(result.run.workload.id) if t.status.failed]
         assert failed == [config(25)]

@@ -10,15 +10,13 @@ import pytest
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.core.process import Mark, ProcessName
+from whet.core.process import Mark, ProcessName, this_process
 from whet.core.status import Status
 from whet.core.workload import Device, Workload
-from whet.engine import tune
+from whet.engine import guard, tune
 from whet.engine.fallback.background import Refinement, refine
 from whet.engine.fallback.time_budget import TimeBudget
-from whet.engine.host import this_process
-from whet.engine.recovery import marks
-from whet.engine.recovery.interrupt import DeviceLostError
+from whet.engine.guard import DeviceLostError
 from whet.engine.review.verify import verify
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
@@ -36,7 +34,7 @@ LOST = ConfigFailure(Status.RUN_ERROR, "CUDA error: an illegal memory access", s
 
 @pytest.fixture(autouse=True)
 def _no_device_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_lost", {})
+    monkeypatch.setattr(guard, "_lost", {})
 
 
 class Target(FakeTarget):

@@ -19,9 +19,9 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.event import Event, Noted, RunFinished, RunStarted, Waited, Waiting
+from whet.core.process import this_process
 from whet.core.run import Outcome, Result
 from whet.engine import Interrupted, tune
-from whet.engine.host import this_process
 from whet.engine.settings import Settings
 from whet.engine.turns import Turn
 from whet.store import MemoryStore, Store, open_store

@@ -13,8 +13,7 @@ from whet.builds.job import BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
-from whet.engine.recovery.interrupt import Shield
-from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.guard import Shield, Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Recorder
 from whet.engine.target import BenchLimits

@@ -98,7 +98,7 @@ def telling(milestone: Milestone) -> Iterator[None]:
     """Whoever waits for the tunings meanwhile is told every second that they go on, but not while
     they themselves say that they get nowhere."""
     from whet.engine.executors.workloads import GOES_ON
-    from whet.engine.recovery.watchdog import NO_PROGRESS
+    from whet.engine.guard import NO_PROGRESS
 
     over, stuck = threading.Event(), threading.Event()
 

@@ -26,13 +26,13 @@ from whet.core.run import Choice, Outcome, Run
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
+from whet.engine.crash_report import noticed
 from whet.engine.fallback.background_race import Entrant, IdleRace, RaceStep
 from whet.engine.fallback.inheritance import inheritance_candidates
 from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.policy import choose
 from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import log_event, logger
-from whet.engine.recovery.marks import noticed
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target, bit_check_of, mode_of
 from whet.measure.racing.stats import percent_text

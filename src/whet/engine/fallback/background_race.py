@@ -13,11 +13,11 @@ from whet.builds.job import BuildResult
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
+from whet.core.process import memory_info
 from whet.core.status import Limit, Status
 from whet.core.timing import Timing, median
 from whet.core.trial import Cost
-from whet.engine.host import memory_info
-from whet.engine.recovery.marks import LaunchJournalOutside
+from whet.engine.guard import LaunchJournalOutside
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Candidate
 from whet.engine.target import BenchLimits, Target

@@ -12,19 +12,13 @@ from whet.builds.builder import Builder
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.core.process import memory_info
 from whet.core.status import Status
 from whet.core.timing import CONFIDENCE, Timing
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
-from whet.engine.host import memory_info
-from whet.engine.recovery.interrupt import DeviceLostError
-from whet.engine.recovery.marks import (
-    CrashReport,
-    LaunchJournalOutside,
-    how_it_ended,
-    noticed,
-    proven,
-)
+from whet.engine.crash_report import CrashReport, how_it_ended, noticed
+from whet.engine.guard import DeviceLostError, LaunchJournalOutside, proven
 from whet.engine.review.difference import ratio_between, why_not_comparable
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target

@@ -3,8 +3,7 @@
 run.py      what the store knows, the steps below, and how the run ends
 explore.py  asks the strategy; what is built gets its first samples; tells the strategy
 build.py    which builds come first, how long they may take, what came of them
-samples.py  visits to the device: first samples, more samples, rounds; each is marked, watched and
-            booked
+samples.py  visits to the device: first samples, more samples, rounds; `guard.py` is around each
 race.py     more samples for what may win
 duel.py     the last few, side by side
 record.py   every outcome is a trial in the store the moment it is known

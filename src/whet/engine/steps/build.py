@@ -19,8 +19,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
-from whet.engine.accounts.ledger import WallLedger
-from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.guard import Guard
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
 
@@ -40,8 +39,7 @@ class Builds:
     target: Target
     builder: Builder
     recorder: Recorder
-    ledger: WallLedger
-    watch: Watchdog
+    guard: Guard
     limit_s: float
     candidates: dict[str, Candidate]
     relatives: Callable[[], Sequence[Trial]] = tuple
@@ -73,7 +71,7 @@ class Builds:
         waiting = [c for c in self.builder.waiting() if c != self.target.space.first]
         if len(waiting) < 2:
             return
-        with self.ledger.phase("search"):
+        with self.guard.searching():
             if self._expected is None:
                 self._expected = self._recalled()
             order = self._expected.order(waiting, self.at_once if last else None)
@@ -99,7 +97,7 @@ class Builds:
             candidate.ready = True
             return True
         self.builder.submit(candidate.config, job, AT_ONCE, limit_s=self.limit_s)
-        while (left := seconds_left()) > 0 and not self.watch.gave_up:
+        while (left := seconds_left()) > 0 and not self.guard.gave_up:
             for result in self._results(min(3600.0, left)):
                 if result.config.id == candidate.id:
                     self._built(result)
@@ -124,8 +122,8 @@ class Builds:
     def _results(self, timeout: float) -> list[BuildResult]:
         found: list[BuildResult] = []
         end = time.monotonic() + timeout
-        with self.ledger.phase("waiting"), self.watch.building(self.builder, self.limit_s):
-            while not found and self.builder.pending and not self.watch.gave_up:
+        with self.guard.waiting(self.builder, self.limit_s):
+            while not found and self.builder.pending and not self.guard.gave_up:
                 left = end - time.monotonic()
                 found = self.builder.ready(max(0.0, min(1.0, left)))
                 if left <= 0:

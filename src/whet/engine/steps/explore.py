@@ -84,7 +84,7 @@ class Exploration:
                 self._cut_short = Stop.TIME
                 self._sampler.builds.builder.cancel_all()
                 break
-            if self._sampler.watch.gave_up:
+            if self._sampler.guard.gave_up:
                 self._cut_short = Stop.BUILDS
                 break
             if self._may_measure:
@@ -105,7 +105,7 @@ class Exploration:
         """Never before those that are looked at in any case have their outcomes."""
         if not isinstance(self._strategy, Sparing) or not self._settled_must:
             return False
-        with self._sampler.ledger.phase("search"), no_forks():
+        with self._sampler.guard.searching(), no_forks():
             return self._strategy.enough
 
     @property
@@ -184,7 +184,7 @@ class Exploration:
         more = max(0, wanted - len(authors))
         if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
             more = 0  # what these are like says which others are worth a build
-        with self._sampler.ledger.phase("search"), no_forks():
+        with self._sampler.guard.searching(), no_forks():
             configs = self._strategy.ask(more) if more else []
         # One that spares builds may want to hear first what comes of those under way.
         waits = isinstance(self._strategy, Sparing) and waiting > 0
@@ -358,7 +358,7 @@ class Exploration:
 
     def _tell(self, trials: Sequence[Trial]) -> None:
         if trials:
-            with self._sampler.ledger.phase("search"), no_forks():
+            with self._sampler.guard.searching(), no_forks():
                 self._strategy.tell(trials)
 
 

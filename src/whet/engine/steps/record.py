@@ -31,7 +31,7 @@ from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.core.timing import Timing
 from whet.core.trial import Cost, Trial
-from whet.engine.recovery.interrupt import Shield
+from whet.engine.guard import Shield
 from whet.store import Store
 
 _TIMED = (BuildFinished, Measured, Waited, DuelStarted, DuelEnded)

@@ -15,13 +15,25 @@ from whet.core.config import Config
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
+from whet.core.process import memory_info
 from whet.core.run import Outcome, Result, Stop
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
-from whet.engine.accounts.ledger import WallLedger
+from whet.engine import crash_report
 from whet.engine.executors.current import builds_on
 from whet.engine.executors.protocol import DeviceExecutor
-from whet.engine.host import memory_info
+from whet.engine.guard import (
+    DeviceLostError,
+    Guard,
+    HostLostError,
+    Interrupted,
+    LaunchJournal,
+    Shield,
+    Spoilt,
+    StoreLostError,
+    WallLedger,
+    Watchdog,
+)
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
 from whet.engine.recall import (
@@ -33,16 +45,6 @@ from whet.engine.recall import (
     relatives,
     start_after,
 )
-from whet.engine.recovery import marks
-from whet.engine.recovery.interrupt import (
-    DeviceLostError,
-    HostLostError,
-    Interrupted,
-    Shield,
-    StoreLostError,
-)
-from whet.engine.recovery.marks import LaunchJournal, Spoilt
-from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.build import Builds
 from whet.engine.steps.duel import Contest, Duels, Winner
@@ -99,7 +101,7 @@ class OneRun:
         self.known = self.recall()
         self._exhaustive = False
         self._stopped: Stop | None = None
-        self._crash_report = marks.CrashReport()
+        self._crash_report = crash_report.CrashReport()
 
     @property
     def answered(self) -> bool:
@@ -123,7 +125,7 @@ class OneRun:
     def tuned(self) -> Result:
         if self.store.marks(self.run.workload.id):
             with self.shield.held():
-                self._crash_report = marks.examine(self.store, self.run.workload.id)
+                self._crash_report = crash_report.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -225,19 +227,19 @@ class OneRun:
         )
         stack.enter_context(self._watch.kept())
         bench = self._measuring(stack)
-        marking = LaunchJournal(
+        journal = LaunchJournal(
             self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
         )
-        marking.refuse_if_lost()
+        journal.refuse_if_lost()
         if self._crash_report.open:
             self._look_back(isolated=not bench.in_process)
+        guard = Guard(self.ledger, self._watch, journal, bench)
         candidates: dict[str, Candidate] = {}
         builds = Builds(
             target=self.target,
             builder=builder,
             recorder=self.recorder,
-            ledger=self.ledger,
-            watch=self._watch,
+            guard=guard,
             limit_s=self.settings.build_limit_s,
             candidates=candidates,
             relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
@@ -251,9 +253,7 @@ class OneRun:
             race=Race(self._plan.race),
             plan=self._plan,
             recorder=self.recorder,
-            ledger=self.ledger,
-            marking=marking,
-            watch=self._watch,
+            guard=guard,
             run_limit_s=self.settings.run_limit_s,
             first_call_limit_s=self.settings.first_call_s,
             jobs=slots or jobs,
@@ -324,7 +324,7 @@ class OneRun:
         """What to make of those that ran when an earlier process ended."""
         if not isolated and self._crash_report.suspects:
             with self.shield.held():
-                self._crash_report, culprits = marks.blame(self.store, self._crash_report)
+                self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
             self.known = self.recall()
             for trial in culprits:
                 self.recorder.note(f"skipping [{trial.config}]: {trial.error}")
@@ -392,7 +392,7 @@ class OneRun:
             self.store.save_run(self.run)
             self.store.save_timeline(self.run.id, timeline_of(self._began, self.recorder.timed))
             if self._crash_report.open:
-                marks.close(self.store, self._crash_report)
+                crash_report.close(self.store, self._crash_report)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored
@@ -401,7 +401,7 @@ class OneRun:
 
     def _device_lost(self, spoilt: Spoilt) -> DeviceLostError:
         """A config that ran alone has failed; of several nobody knows which one has."""
-        error = self._sampler.marking.lost(spoilt)
+        error = self._sampler.guard.journal.lost(spoilt)
         if len(spoilt.configs) == 1:
             self.recorder.failed(self._sampler.candidates[spoilt.configs[0].id], spoilt.failure)
         self._stopped = Stop.DEVICE

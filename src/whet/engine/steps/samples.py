@@ -1,4 +1,4 @@
-"""Visits to the device: first samples, more samples, rounds; each is marked, watched and booked."""
+"""Visits to the device: first samples, more samples, rounds; each is guarded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Limit, Status
 from whet.core.timing import median
 from whet.core.trial import Cost
-from whet.engine.accounts.ledger import WallLedger
+from whet.engine.guard import Guard
 from whet.engine.plan import Plan
-from whet.engine.recovery.marks import LaunchJournal
-from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
@@ -85,9 +83,7 @@ class Sampler:
     race: Race
     plan: Plan
     recorder: Recorder
-    ledger: WallLedger
-    marking: LaunchJournal
-    watch: Watchdog
+    guard: Guard
     run_limit_s: float
     first_call_limit_s: float
     jobs: int
@@ -102,7 +98,7 @@ class Sampler:
     def seconds_left(self) -> float:
         if self.budget.seconds is None:
             return float("inf")
-        return self.budget.seconds - self.ledger.elapsed
+        return self.budget.seconds - self.guard.ledger.elapsed
 
     @property
     def half_left(self) -> float:
@@ -375,17 +371,12 @@ class Sampler:
 
     @contextmanager
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
-        """Books a visit to the bench by the parts that its caller fills in, and reports it."""
-        parts: dict[str, float] = {}
+        """A visit to the bench, guarded, which is then reported."""
         configs = tuple(dict.fromkeys(candidate.config for candidate in candidates))
         limit_s = (self.look_limit_s + self.first_call_limit_s) * len(candidates)
-        started = time.monotonic()
+        started, parts = time.monotonic(), dict[str, float]()
         try:
-            with (
-                self.marking.around(configs, first=kind == "look"),
-                self.watch.measuring(configs, limit_s, self.bench, self.marking),
-                self.ledger.measuring(parts),
-            ):
+            with self.guard.visit(configs, limit_s, first=kind == "look") as parts:
                 yield parts
         finally:
             self.recorder.emit(Measured(kind, configs, started, time.monotonic(), FrozenMap(parts)))

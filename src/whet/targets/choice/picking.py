@@ -13,8 +13,8 @@ from whet.engine.fallback.policy import (
     first_choice,
     lock_for,
 )
+from whet.engine.guard import HostLostError, StoreLostError
 from whet.engine.plan import Plan
-from whet.engine.recovery.interrupt import HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.store import MemoryStore, Store

@@ -15,11 +15,11 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.intermediate import FACT
+from whet.core.process import memory_info
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Cost, Trial
 from whet.engine import tune
-from whet.engine.host import memory_info
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench, Sampled, Visit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import StoreError, TargetError, TuningFailedError
 from whet.core.status import Status
-from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, StoreLostError
+from whet.engine.guard import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.targets.triton.call import Call, out_of_resources

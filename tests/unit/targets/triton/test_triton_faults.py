@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.recovery import marks
-from whet.engine.recovery.interrupt import DeviceLostError
+from whet.engine import guard
+from whet.engine.guard import DeviceLostError
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 N = 4
@@ -27,7 +27,7 @@ def driver():
 
 @pytest.fixture(autouse=True)
 def _no_device_is_lost(monkeypatch):
-    monkeypatch.setattr(marks, "_lost", {})
+    monkeypatch.setattr(guard, "_lost", {})
 
 
 def tuned_increment(*blocks, **options):
@@ -93,7 +93,7 @@ def test_a_lost_device_is_said_and_the_next_process_goes_round_it(driver, cold, 
         except DeviceLostError as error:
             said.append(str(error))
             device.lost = False
-            monkeypatch.setattr(marks, "_lost", {})
+            monkeypatch.setattr(guard, "_lost", {})
     assert len(said) in (1, 2)
     assert all("[BLOCK=256" in text and "illegal memory access" in text for text in said)
     assert cold.statuses()[256] == "run_error"
