@@ -53,7 +53,6 @@ from whet.targets.schedule import payloads
 from whet.targets.schedule.compile import compile_schedule
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.target import ScheduleTarget
-from whet.testing.script_mutants import fate, mutate_script
 
 Row = dict[str, Any]
 PAUSE_S = 0.5
@@ -272,6 +271,9 @@ def mutations(mutants: int, **_: Any) -> list[Row]:
     ]
     texts = {one.name: whet.schedule(one).script.text for one in made}
     rng = random.Random(0)
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "faults"))
+    from faults_scripts import fate, mutate_script
+
     fates: Counter[str] = Counter()
     longest = 0.0
     for number in range(mutants):

@@ -3,10 +3,10 @@
 import random
 
 import pytest
+from faults_scripts import fate, mutate_script
 
 import whet
 from whet.targets.schedule.payloads import layernorm, matmul, matmul_bias_relu, softmax
-from whet.testing.script_mutants import fate, mutate_script
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = [pytest.mark.medium, pytest.mark.timeout(600)]
