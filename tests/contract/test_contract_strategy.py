@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.search import Strategy, make_strategy
+from whet.search import STRATEGIES, Strategy, make_strategy
 from whet.search.quick import Quick
 from whet.testing.strategy_kit import StrategyContract
 
 
-class TestAuto(StrategyContract):
+class TestByName(StrategyContract):
+    name = ""
+
+    @pytest.fixture(autouse=True, params=STRATEGIES)
+    def _named(self, request: pytest.FixtureRequest) -> None:
+        self.name = request.param
+        self.diverse = self.name != "grid"
+
     def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("auto", space, seed)
+        return make_strategy(self.name, space, seed)
 
 
 class TestQuick(StrategyContract):
@@ -37,55 +46,3 @@ class TestQuick(StrategyContract):
         strategy.tell([Trial("w", config, Status.BUILD_ERROR) for config in reversed(first)])
         third = strategy.ask(3)
         assert len({*first, *second, *third}) == 9
-
-
-class TestGrid(StrategyContract):
-    diverse = False
-
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("grid", space, seed)
-
-
-class TestRandom(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("random", space, seed)
-
-
-class TestCoordinate(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("coordinate", space, seed)
-
-
-class TestAnneal(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("anneal", space, seed)
-
-
-class TestGenetic(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("genetic", space, seed)
-
-
-class TestEvolution(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("evolution", space, seed)
-
-
-class TestGaussianProcess(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("gp", space, seed)
-
-
-class TestTpe(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("tpe", space, seed)
-
-
-class TestForest(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("forest", space, seed)
-
-
-class TestEvolveModel(StrategyContract):
-    def make(self, space: Space, seed: int) -> Strategy:
-        return make_strategy("evolve-model", space, seed)

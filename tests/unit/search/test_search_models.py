@@ -15,7 +15,7 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.learn.prior import prior_from
 from whet.search import make_strategy
-from whet.search.modelled import Candidates, Outcomes, Risk
+from whet.search.modelled import Candidates
 
 MODELS = ("auto", "gp", "tpe", "forest", "evolve-model")
 SPACE = Space(
@@ -107,10 +107,6 @@ class TestEveryModel:
 
 
 class TestAuto:
-    def test_a_space_that_is_raced_whole_is_taken_in_a_random_order(self) -> None:
-        space = Space({"a": list(range(30)), "b": list(range(30))})
-        assert make_strategy("auto", space, 3).ask(50) == make_strategy("random", space, 3).ask(50)
-
     @pytest.mark.medium
     def test_it_comes_close_to_the_best_of_a_larger_one_in_few_evaluations(self) -> None:
         found = [min(map(bowl, tuned("auto", bowl, 30, seed=seed))) for seed in range(4)]
@@ -174,29 +170,3 @@ class TestCandidates:
         assert len(around) == 6 + 4 + 3 + 3 + 1 + 1
         candidates.take(int(around[0]))
         assert len(candidates.neighbours(row)) == len(around) - 1
-
-
-class TestRisk:
-    POINTS = np.linspace(0, 1, 11, dtype=np.float32)[:, None]
-    CODES = np.arange(11, dtype=np.int32)[:, None]
-
-    def test_without_a_failure_everything_is_thought_to_work(self) -> None:
-        assert Risk(Outcomes()).succeeding(self.POINTS, self.CODES).tolist() == [1.0] * 11
-
-    def test_the_chance_is_lowest_where_configs_failed(self) -> None:
-        outcomes = Outcomes()
-        outcomes.record(0, Trial("w", Config(a=1), Status.RUN_ERROR))
-        outcomes.record(10, outcome(Config(a=2), lambda _: 1.0))
-        chances = Risk(outcomes).succeeding(self.POINTS, self.CODES)
-        assert chances.argmin() == 0
-        assert chances.argmax() == 10
-        assert (np.diff(chances[1:10]) > 0).all()
-
-    def test_a_failure_that_was_put_right_is_forgotten(self) -> None:
-        outcomes = Outcomes()
-        risk = Risk(outcomes)
-        outcomes.record(0, Trial("w", Config(a=1), Status.RUN_ERROR))
-        outcomes.record(9, Trial("w", Config(a=3), Status.RUN_ERROR))
-        before = risk.succeeding(self.POINTS, self.CODES)[0]
-        outcomes.record(0, outcome(Config(a=1), lambda _: 1.0))
-        assert risk.succeeding(self.POINTS, self.CODES)[0] > before

@@ -20,7 +20,7 @@ from whet.search import make_strategy
 from whet.search.anneal import Anneal
 from whet.search.forest import Forest
 from whet.search.gp import Surrogate, TwoViews, eased
-from whet.search.model_free import Axis, ListedPool, ModelFree, SampledPool, pool_of
+from whet.search.model_free import ListedPool, ModelFree, SampledPool, pool_of
 from whet.search.modelled import Candidates, Modelled, Outcomes, Risk
 from whet.search.quick import Quick
 
@@ -136,6 +136,9 @@ class TestRisk:
         second = np.log([1.5 / 2.0 / (1.5 / 3.0), 0.5 / 2.0 / (1.5 / 3.0)])
         odds += first[self.CODES[:, 0]] + second[self.CODES[:, 1]]
         return 1 / (1 + np.exp(-odds))
+
+    def test_without_a_failure_everything_is_thought_to_work(self) -> None:
+        assert Risk(Outcomes()).succeeding(self.LINE, self.CODES).tolist() == [1.0] * 5
 
     def test_it_is_what_values_say_and_the_share_of_failures_around(self) -> None:
         chances = Risk(self.outcomes(r0=None, r3=1.0, r4=2.0)).succeeding(self.LINE, self.CODES)
@@ -289,30 +292,6 @@ def make_search(space: Space, sources: Any) -> Chooser:
     return Chooser(space, 0, transfer=sources)
 
 
-class TestAnnealing:
-    def walk(self, told: int) -> Anneal:
-        strategy = Anneal(Space({"a": list(range(200))}), 0)
-        strategy.tell([trial(row, 100.0) for row in range(told)])
-        return strategy
-
-    def test_it_cools_by_a_twenty_fifth_from_outcome_to_outcome(self) -> None:
-        """From 0.3, and not below 0.01."""
-        temperatures = [self.walk(told)._temperature for told in (0, 1, 10, 200)]
-        assert temperatures == pytest.approx([0.3, 0.288, 0.3 * 0.96**10, 0.01])
-
-    @pytest.mark.parametrize(("slower", "told"), [(0.1, 1), (0.3, 1), (0.1, 20)])
-    def test_what_is_slower_is_accepted_by_boltzmanns_chance(
-        self, slower: float, told: int
-    ) -> None:
-        strategy = self.walk(told)
-        score = math.log(100.0) + slower
-        accepted = sum(strategy._accepts(score) for _ in range(4000)) / 4000
-        chance = math.exp(-slower / (0.3 * 0.96**told))
-        assert accepted == pytest.approx(chance, abs=0.03)
-        assert strategy._accepts(math.log(100.0))
-        assert not strategy._accepts(math.inf)
-
-
 class Calls:
     """Keeps what a method was called with."""
 
@@ -394,19 +373,3 @@ class TestSizes:
     @pytest.mark.parametrize(("count", "guided"), [(1024, False), (1025, True)])
     def test_a_thousand_configs_are_raced_whole(self, count: int, guided: bool) -> None:
         assert make_strategy("auto", Space({"a": list(range(count))})).guided is guided
-
-
-class TestAxis:
-    def test_an_absent_parameter_is_a_code_of_its_own(self) -> None:
-        axis = Axis(Space({"p": [1, 2, 4]}).parameters[0], optional=True)
-        rng = np.random.default_rng(0)
-        assert {axis.moved(3, 1, rng) for _ in range(60)} == {0, 1, 2}
-        moved = [axis.moved(1, 1, rng) for _ in range(2000)]
-        assert moved.count(3) / 2000 == pytest.approx(1 / 4, abs=0.04)
-        assert moved.count(0) / 2000 == pytest.approx(3 / 8, abs=0.05)
-        assert axis.beside(0, 3) == axis.beside(3, 0) == 0
-        assert (axis.beside(0, 2), axis.beside(2, 1)) == (1, -1)
-
-    def test_an_absent_parameter_lies_half_away_from_the_nearest(self) -> None:
-        axis = Axis(Space({"p": [0, 1, 2]}).parameters[0], optional=True)
-        assert axis.table.tolist() == [[0.0, 0.5], [0.5, 0.5], [1.0, 0.5], [0.0, 0.0]]
