@@ -1,3 +1,7 @@
+"""`TritonAutoTuner`: what it measures and caches, where it runs, and what it does in each mode."""
+
+from __future__ import annotations
+
 import functools
 import subprocess
 import sys
@@ -9,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import whet
 from whet.autotuner import (
     ConfigCache,
     KernelMetrics,
@@ -16,7 +21,11 @@ from whet.autotuner import (
     TuningFailedError,
     generate_configs,
 )
-from whet.core.errors import UsageError
+from whet.autotuner.tuner import CallableTarget, PlainChoices, find_place
+from whet.core.errors import NotTunedError, UsageError
+from whet.core.mode import Mode
+from whet.measure.timers import CpuTimer
+from whet.testing.target_kit import TargetContract
 
 
 class Kernel:
@@ -358,3 +367,147 @@ def test_importing_the_room_and_tuning_do_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+SIZE: dict[str, Any] = {"problem_size": 64, "device": "cpu"}
+
+
+def recording(ran: list[int], mode: Mode | None = None) -> TritonAutoTuner:
+    def kernel(block: int) -> None:
+        ran.append(block)
+
+    return TritonAutoTuner(kernel, {"block": [1, 2]}, mode=mode)
+
+
+def test_the_cached_config_is_chosen_without_running_anything() -> None:
+    ran: list[int] = []
+    made = recording(ran, "cached")
+    assert made.choose(**SIZE) == {"block": 1}
+    made.cache.set("kernel", 64, "cpu", {"block": 2})
+    assert made.choose(**SIZE) == {"block": 2}
+    with whet.mode("tune"):
+        assert made.choose(**SIZE) == {"block": 2}
+    assert ran == []
+
+
+def test_off_takes_the_first_and_require_wants_a_cached_one() -> None:
+    made = recording([])
+    with whet.mode("require"), pytest.raises(NotTunedError, match="kernel for 64 on cpu"):
+        made.choose(**SIZE)
+    made.cache.set("kernel", 64, "cpu", {"block": 2})
+    with whet.mode("off"):
+        assert made.choose(**SIZE) == {"block": 1}
+    with whet.mode("require"):
+        assert made.choose(**SIZE) == {"block": 2}
+
+
+def test_tune_runs_nothing_where_it_may_not() -> None:
+    ran: list[int] = []
+    with whet.mode("cached"), pytest.raises(NotTunedError, match="does not allow running"):
+        recording(ran).tune()
+    assert ran == []
+
+
+@pytest.mark.medium
+def test_its_own_mode_outranks_the_context() -> None:
+    with whet.mode("off"):
+        assert recording([], "tune").tune().best_config
+
+
+def two_blocks(ran: list[int] | None = None) -> TritonAutoTuner:
+    def kernel(*args: Any, block: int) -> None:
+        if ran is not None:
+            ran.append(block)
+
+    return TritonAutoTuner(kernel, {"block": [1, 2]}, 0, 1)
+
+
+@pytest.fixture
+def torch_without_cuda() -> Any:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    return torch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
+def test_cuda_without_cuda_is_refused_with_the_remedy(torch_without_cuda: Any, device: str) -> None:
+    ran: list[int] = []
+    tuned = two_blocks(ran)
+    with pytest.raises(UsageError, match=f"cannot use device='{device}': .*device='cpu'"):
+        tuned.tune(torch_without_cuda.ones(8), problem_size=(8,), device=device)
+    assert ran == []
+    assert tuned.cache.get_all_keys() == []
+
+
+@pytest.mark.slow
+def test_a_torch_device_is_held_to_the_same(torch_without_cuda: Any) -> None:
+    with pytest.raises(UsageError, match="cannot use device='cuda:0'"):
+        two_blocks().tune(problem_size=(8,), device=torch_without_cuda.device("cuda:0"))
+
+
+def test_cuda_without_torch_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match="torch is not installed"):
+        two_blocks().tune(problem_size=(8,), device="cuda:0")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cuda0", ""])
+def test_what_is_no_device_is_refused_with_those_there_are(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match=f"no device '{device}'; valid: cpu"):
+        two_blocks().tune(problem_size=(8,), device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_the_host_is_always_a_device(device: str) -> None:
+    tuned = two_blocks()
+    result = tuned.tune(problem_size=(8,), device=device)
+    assert result.device == device
+    assert tuned.cache.get_all_keys() == [("kernel", (8,), device)]
+
+
+def test_choosing_asks_the_cache_of_any_device() -> None:
+    tuned = two_blocks()
+    tuned.cache.set("kernel", (8,), "cuda:0", {"block": 2})
+    assert tuned.choose(problem_size=(8,), device="cuda:0") == {"block": 2}
+
+
+calls: Counter[int] = Counter()
+
+
+def wait_for(wait_ms: int) -> None:
+    calls[wait_ms] += 1
+    time.sleep(wait_ms / 1e3)
+
+
+def waiting(warmup_runs: int = 0) -> CallableTarget:
+    choices = PlainChoices({"wait_ms": [2, 0]})
+    return CallableTarget(
+        fn=wait_for,
+        space=choices.space,
+        name="wait_for",
+        choices=choices,
+        runs_on=find_place("cpu", wait_for, ()),
+        timer=CpuTimer(),
+        warmup_runs=warmup_runs,
+    )
+
+
+class TestCallableTarget(TargetContract):
+    def make_target(self) -> CallableTarget:
+        return waiting()
+
+
+def test_a_config_is_called_as_often_as_asked_before_the_timers_own_warm_up() -> None:
+    for warmup_runs, expected in ((0, 1), (1, 1), (5, 5)):
+        target = waiting(warmup_runs)
+        assert target.space.first is not None
+        loaded = target.load(target.space.first, None)
+        calls.clear()
+        loaded.first_call()
+        assert loaded.check().ok
+        assert calls == {2: expected}

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from whet.kernels import (  # noqa: E402
+    fp8_triton,
     mlp,
     mlp_triton,
     norm_rope,
@@ -73,6 +74,13 @@ def test_every_result_is_of_a_kernel_or_a_choice_that_there_is(shipped):
 def test_a_kernel_is_the_one_that_was_measured(name, shipped):
     measured = {one.fingerprint for one in shipped[name]}
     assert measured == {source.source_of(KERNELS[name]).fingerprint}
+
+
+@pytest.mark.medium
+def test_the_fingerprint_of_a_kernel_without_shipped_results():
+    """It follows from the source alone, in every version of Python and Triton."""
+    now = source.source_of(fp8_triton.fp8_gemm_kernel).fingerprint
+    assert now == "733aad1b36988eb6f7d65f0d26b8147f"
 
 
 @pytest.mark.skipif(bool(adapters.found()), reason="choices have more implementations here")

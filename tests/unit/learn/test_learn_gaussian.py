@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from whet.learn.gaussian import (
     Hyperparameters,
@@ -17,6 +18,7 @@ from whet.learn.gaussian import (
     expected_improvement,
     fit_hyperparameters,
     matern,
+    one_thread,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -216,3 +218,16 @@ class TestExpectedImprovement:
         with np.errstate(over="raise", invalid="raise"):
             assert self.gain(-1e18, 1.0, 0.0) == pytest.approx(1e18, rel=1e-6)
             assert self.gain(1e18, 1.0, 0.0) == pytest.approx(0.0, abs=1e-30)
+
+
+def threads() -> set[int]:
+    np.linalg.inv(np.eye(2))
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+def test_inside_linear_algebra_uses_the_calling_thread_alone() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        outside = threads()
+        with one_thread():
+            assert threads() == {1}
+        assert threads() == outside

@@ -1,4 +1,5 @@
-"""Scripts written in Python, parameters in a file, and what is legal."""
+"""Scripts written in Python, parameters and payloads in a file, what is legal, and the IR between
+any two steps."""
 
 import re
 from pathlib import Path
@@ -7,12 +8,14 @@ import pytest
 
 import whet
 from whet.core.config import Config
-from whet.core.errors import UsageError
+from whet.core.errors import TuningFailedError, UsageError
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
 from whet.targets.schedule.analysis import dependences_of
 from whet.targets.schedule.frontend import ScheduleBuilder
+from whet.targets.schedule.payload_file import payload_file
 from whet.targets.schedule.payloads import elementwise_chain, matmul, matmul_bias_relu, softmax
+from whet.targets.schedule.target import diff_of, step_at
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.medium
@@ -170,3 +173,141 @@ def test_a_loop_that_adds_to_the_same_elements_is_not_to_be_parallel():
     assert found["divide"].parallel == (0, 1)
     assert found["divide"].producers == ("exp", "sum")
     assert [one.extent for one in found["max"].loops] == [4, 8]
+
+
+TENSORS = """\
+func.func @product(%a: tensor<8x16xf64>, %b: tensor<16x4xf64>) -> tensor<8x4xf64> {
+  %zero = arith.constant 0.0 : f64
+  %empty = tensor.empty() : tensor<8x4xf64>
+  %init = linalg.fill ins(%zero : f64) outs(%empty : tensor<8x4xf64>) -> tensor<8x4xf64>
+  %c = linalg.matmul ins(%a, %b : tensor<8x16xf64>, tensor<16x4xf64>)
+    outs(%init : tensor<8x4xf64>) -> tensor<8x4xf64>
+  return %c : tensor<8x4xf64>
+}
+"""
+MEMREFS = """\
+func.func @twice(%x: memref<6xf32>, %y: memref<6xf32>) {
+  linalg.add ins(%x, %x : memref<6xf32>, memref<6xf32>) outs(%y : memref<6xf32>)
+  return
+}
+"""
+SCRIPT = """\
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
+    %t = transform.tune.knob<"t"> options = [2] -> !transform.param<i64>
+    %found = transform.structured.match ops{["OP"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+    %tile, %i = transform.structured.tile_using_for %found tile_sizes [%t]
+      : (!transform.any_op, !transform.param<i64>) -> (!transform.any_op, !transform.any_op)
+    %whole = transform.bufferization.one_shot_bufferize %root
+      {bufferize_function_boundaries = true} : (!transform.any_op) -> !transform.any_op
+    transform.yield
+  }
+}
+"""
+
+
+def best(payload, script):
+    return whet.tune(whet.schedule(payload, script), store=MemoryStore(), jobs=1).best
+
+
+@pytest.mark.slow
+def test_a_function_on_tensors_writes_its_result_into_one_array_more(tmp_path):
+    path = tmp_path / "product.mlir"
+    path.write_text(TENSORS)
+    payload = payload_file(path, lambda a, b, c: a @ b, names=("a", "b", "c"))
+    assert (payload.name, payload.dtype) == ("product", "float64")
+    assert dict(payload.shapes) == {"a": (8, 16), "b": (16, 4), "c": (8, 4)}
+    assert best(payload, SCRIPT.replace("OP", "linalg.matmul")).status is Status.OK
+
+
+@pytest.mark.slow
+def test_a_function_on_memrefs_is_taken_as_it_is(tmp_path):
+    path = tmp_path / "twice.mlir"
+    path.write_text(MEMREFS)
+    payload = payload_file(path, lambda a0, out: 2 * a0)
+    script = re.sub(r"    %whole = .*?\n.*?\n", "", SCRIPT.replace("OP", "linalg.add"))
+    assert best(payload, script).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TENSORS.replace("8x16", "?x16"), "whose shape is not fixed"),
+        ("func.func @f(%x: index) { return }", "'f' takes index; only tensors or memrefs"),
+        (MEMREFS + MEMREFS.replace("@twice", "@other"), "has several functions; say function="),
+        (
+            TENSORS.replace("tensor.empty() :", "linalg.init_tensor [8, 4] :"),
+            r"^p\.mlir:3:12: linalg\.init_tensor is outdated; write tensor\.empty\(\)",
+        ),
+    ],
+)
+def test_what_cannot_be_given_arrays_is_refused(tmp_path, text, message):
+    (tmp_path / "p.mlir").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        payload_file(tmp_path / "p.mlir")
+
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
+
+def of_name(steps, name):
+    return next(one for one in steps if one.operation == name)
+
+
+def test_the_payload_comes_first_and_each_step_changes_what_it_says():
+    steps = whet.schedule(matmul_bias_relu(64, 64, 64)).steps()
+    assert [one.number for one in steps] == list(range(len(steps)))
+    assert not [one.problem for one in steps if one.problem]
+    assert "scf.for" not in steps[0].ir
+    tiled = of_name(steps, "transform.structured.tile_using_for")
+    before = steps[tiled.number - 1]
+    assert any(line.startswith("+") and "scf.for" in line for line in diff_of(before, tiled))
+    assert "tensor.empty" not in steps[-1].ir
+    assert "vector." in steps[-1].ir
+
+
+@pytest.mark.slow
+def test_a_config_decides_which_alternative_is_seen():
+    target = whet.schedule(matmul(64, 64, 64))
+    for vectorize, seen in (("yes", True), ("no", False)):
+        steps = target.steps(target.space.first.replace(vectorize=vectorize))
+        assert ("vector." in steps[-1].ir) is seen
+
+
+@pytest.mark.slow
+def test_the_stages_of_a_gpu_pipeline_can_be_seen_where_they_cannot_run():
+    target = whet.schedule(matmul_bias_relu(256, 256, 64), EXAMPLES / "schedule_gpu.mlir")
+    steps = target.steps()
+    assert not steps[-1].problem
+    seen = [
+        ("transform.structured.tile_using_forall", "scf.forall"),
+        ("transform.structured.tile_using_for", "scf.for "),
+        ("transform.structured.vectorize_children_and_apply_patterns", "vector.contract"),
+        ("transform.bufferization.one_shot_bufferize", "memref.subview"),
+        ("transform.gpu.map_forall_to_blocks", "gpu.launch"),
+        ("transform.gpu.map_nested_forall_to_threads", "gpu.thread_id"),
+    ]
+    for name, text in seen:
+        at = of_name(steps, name).number
+        assert text in steps[at].ir
+        assert text not in steps[at - 1].ir, name
+    with pytest.raises(TuningFailedError, match=r"maps loops to a GPU, which can be shown"):
+        whet.tune(target, store=MemoryStore(), jobs=1)
+
+
+def test_a_step_that_fails_is_the_last_and_says_why():
+    text = whet.schedule(matmul(64, 64, 64)).script.text
+    target = whet.schedule(matmul(64, 64, 64), text.replace("scf.for", "scf.while"))
+    *before, last = target.steps()
+    assert "no operation" in last.problem
+    assert last.place in last.problem
+    assert last.ir == before[-1].ir
+
+
+def test_there_is_no_step_or_config_outside():
+    target = whet.schedule(matmul(64, 64, 64))
+    with pytest.raises(UsageError, match="there is no step 99; the script has steps 0 to"):
+        step_at(target.steps(), 99)
+    with pytest.raises(UsageError, match=r"not in the space: .*ti"):
+        target.steps(Config({**target.space.first, "ti": 3}))
