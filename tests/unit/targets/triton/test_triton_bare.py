@@ -27,6 +27,7 @@ import triton.language as tl
 
 import whet
 from whet.core.config import Config
+from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure.bench.executor import MakeExecutor
 from whet.measure.gpu.driver import driver_on
@@ -216,13 +217,22 @@ def loader(driver, library):
         yield made
 
 
+@pytest.fixture
+def load(loader):
+    """The config of a call, loaded, with something changed in its launch."""
+
+    def load(args=None, **change):
+        launch, packer = launched(*(args or arguments()), LABEL="text")
+        return loader(packer).load(Config(BLOCK=16), replace(sending.bare_launch(launch), **change))
+
+    return load
+
+
 @pytest.mark.medium
-def test_a_launch_gets_addresses_of_aligned_copies(loader, log, monkeypatch):
+def test_a_launch_gets_addresses_of_aligned_copies(load, log, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "8")
     args = arguments()
-    launch, packer = launched(*args, LABEL="text")
-    loaded = loader(packer).load(Config(BLOCK=16), sending.bare_launch(launch))
-    loaded.repeat(2)
+    load(args).repeat(2)
     calls = [line[2:] for line in log() if line[1] == "cuLaunchKernel"]
     assert len(calls) == 2
     assert calls[0][:4] == ["mixed", "4,2,1", "128", "0"]
@@ -243,24 +253,18 @@ def test_memory_that_the_driver_shares_is_copied(driver, library):
     assert start % ALIGNMENT == 24
 
 
-def test_facts_are_those_that_triton_reads(loader):
-    launch, packer = launched(*arguments(), LABEL="text")
-    loaded = loader(packer).load(Config(BLOCK=16), sending.bare_launch(launch))
-    assert loaded.facts == {"registers": 40, "spills": 6, "shared_bytes": 0}
+def test_facts_are_those_that_triton_reads(load):
+    assert load().facts == {"registers": 40, "spills": 6, "shared_bytes": 0}
 
 
-def test_an_empty_grid_launches_nothing(loader, log):
-    launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(sending.bare_launch(launch), grid=(0, 1, 1))
-    loader(packer).load(Config(BLOCK=16), bare).check()
+def test_an_empty_grid_launches_nothing(load, log):
+    load(grid=(0, 1, 1)).check()
     assert [line for line in log() if line[1] == "cuLaunchKernel"] == []
 
 
 @pytest.mark.parametrize(("shared", "asked"), [(48 << 10, False), (100 << 10, True)])
-def test_much_shared_memory_is_asked_for(loader, log, shared, asked):
-    launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(sending.bare_launch(launch), shared_bytes=shared)
-    loader(packer).load(Config(BLOCK=16), bare)
+def test_much_shared_memory_is_asked_for(load, log, shared, asked):
+    load(shared_bytes=shared)
     assert any(line[1] == "cuFuncSetAttribute" for line in log()) is asked
 
 
@@ -268,11 +272,9 @@ def test_much_shared_memory_is_asked_for(loader, log, shared, asked):
     ("change", "what"),
     [({"shared_bytes": 1 << 20}, "shared memory"), ({"threads": 2048}, "threads")],
 )
-def test_what_the_device_lacks_is_refused_in_tritons_words(loader, change, what):
-    launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(sending.bare_launch(launch), **change)
-    with pytest.raises(whet.core.errors.ConfigFailure, match=f"out of resource: {what}") as caught:
-        loader(packer).load(Config(BLOCK=16), bare)
+def test_what_the_device_lacks_is_refused_in_tritons_words(load, change, what):
+    with pytest.raises(ConfigFailure, match=f"out of resource: {what}") as caught:
+        load(**change)
     assert caught.value.status is Status.RESOURCES
 
 
@@ -296,6 +298,12 @@ def called(kernel):
     return x, y
 
 
+def called_quietly(kernel):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return called(kernel)
+
+
 def elsewhere(log):
     return [line for line in log() if int(line[0]) != os.getpid()]
 
@@ -303,9 +311,7 @@ def elsewhere(log):
 @pytest.mark.medium
 def test_a_plain_call_is_tuned_without_torch(driver, cold, all_plain, opened, log):
     kernel = copying(512, 1024, 2048)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        x, y = called(kernel)
+    x, y = called_quietly(kernel)
     assert [is_plain for is_plain, _ in opened] == [True]
     assert torch.equal(x, y)
     assert kernel.best_config.kwargs == {"BLOCK": 2048}
@@ -343,9 +349,7 @@ def test_a_config_that_is_not_plain_changes_the_process_quietly(
 
     monkeypatch.setattr(benches, "bare_launch", refuses_one)
     kernel = copying(512, 1024, 2048)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        called(kernel)
+    called_quietly(kernel)
     assert [is_plain for is_plain, _ in opened] == [False]
     assert cold.measured() == {512, 1024, 2048}
     assert any(entry["pid"] != os.getpid() for entry in parts.entries())
@@ -363,9 +367,7 @@ def test_memory_that_the_driver_does_not_share_goes_through_the_host(
         return replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=blocks))
 
     monkeypatch.setattr(benches, "ipc_call_of", shared)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        called(copying(512, 1024))
+    called_quietly(copying(512, 1024))
     assert [is_plain for is_plain, _ in opened] == [True]
     assert cold.measured() == {512, 1024}
 
@@ -375,9 +377,7 @@ def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
     driver, cold, all_plain, opened, monkeypatch
 ):
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        called(copying(512, 1024))
+    called_quietly(copying(512, 1024))
     assert [is_plain for is_plain, _ in opened] == [False]
     assert cold.measured() == {512, 1024}
 
@@ -395,6 +395,14 @@ def test_nothing_heavy_is_imported(driver):
         imported = session.call("imported").value
     assert [name for name in HEAVY if name in imported] == []
     assert "whet.engine" not in imported
+
+
+def made(check=None, **options):
+    """A call with a timer of its own, and what is sent of it."""
+    kernel = copying(512, **options)
+    del kernel.whet_timer
+    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)}, check)
+    return call, sending.ipc_call_of(call, kernel.configs, Packer(), False)
 
 
 @pytest.fixture
@@ -418,36 +426,26 @@ def compiler(library):
     ],
 )
 def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, compiler, options, expected):
-    own = {name: value for name, value in options.items() if name != "check"}
-    kernel = copying(512, **own)
-    del kernel.whet_timer
-    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)}, options.get("check"))
-    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
+    call, ipc_call = made(**options)
     blocks = tuple(replace(block, device="cuda:0") for block in ipc_call.ipc_arguments.blocks)
     ipc_call = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=blocks))
-    assert sending.is_plain(call, kernel.configs, ipc_call) is expected
+    assert sending.is_plain(call, call.tuner.configs, ipc_call) is expected
 
 
 def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver, compiler):
-    kernel = copying(512)
-    del kernel.whet_timer
-    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
-    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
-    assert not sending.is_plain(call, kernel.configs, ipc_call)
+    call, ipc_call = made()
+    assert not sending.is_plain(call, call.tuner.configs, ipc_call)
     empty = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=()))
-    assert sending.is_plain(call, kernel.configs, empty)
+    assert sending.is_plain(call, call.tuner.configs, empty)
     for odd in ((1, 2), Wrapped(object, ipc_call.args[0])):
-        assert not sending.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
+        assert not sending.is_plain(call, call.tuner.configs, replace(empty, args=(odd,)))
 
 
 def test_no_call_is_plain_where_the_driver_may_not_compile(driver, library, monkeypatch):
     """The process that measures plain calls has nothing but the driver to make its own kernels."""
-    kernel = copying(512)
-    del kernel.whet_timer
-    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
-    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
+    call, ipc_call = made()
     empty = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=()))
     for forbidden in ("0", "1"):
         monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", forbidden)
         with fake_cuda.in_place(library):
-            assert sending.is_plain(call, kernel.configs, empty) is (forbidden == "0")
+            assert sending.is_plain(call, call.tuner.configs, empty) is (forbidden == "0")

@@ -102,6 +102,10 @@ def driver():
         yield fake
 
 
+def noise():
+    return torch.rand(N, generator=torch.Generator().manual_seed(1))
+
+
 def call(kernel, x=None, **options):
     x = torch.zeros(N) if x is None else x
     out = torch.full((8,), 7.0)
@@ -120,8 +124,11 @@ def facts(cold):
 def test_only_configs_with_the_bits_of_the_first_may_win(driver, cold):
     """All of them add zeros to zero: that the order differs shows on made inputs only."""
     assert call(tuned())[0] == (256, 4)
-    picked, _, _ = call(tuned(check="bitwise"))
-    assert picked == (128, 8)
+    kernel = tuned(check="bitwise")
+    assert call(kernel)[0] == (128, 8)
+    [price] = [note for note in kernel.whet_result.notes if "check=bitwise" in note]
+    assert "refused 2 configs" in price
+    assert "2 times" in price
     trials = facts(cold)
     assert {n: str(t.status) for n, t in trials.items()} == {
         (128, 4): "outraced",
@@ -132,15 +139,6 @@ def test_only_configs_with_the_bits_of_the_first_may_win(driver, cold):
     assert trials[256, 4].facts[FREE_NS] == 1000.0
     assert "output 'out'" in trials[256, 4].error
     assert trials[128, 8].facts[BITS] == trials[128, 4].facts[BITS]
-
-
-@pytest.mark.medium
-def test_the_price_is_said(driver):
-    kernel = tuned(check="bitwise")
-    call(kernel)
-    [said] = [note for note in kernel.whet_result.notes if "check=bitwise" in note]
-    assert "refused 2 configs" in said
-    assert "2 times" in said
 
 
 @pytest.mark.medium
@@ -178,17 +176,16 @@ def test_a_later_run_compares_with_the_stored_reference(driver, cold):
 def test_a_reference_that_differs_from_itself_stays_and_is_said(driver, capfd):
     driver.device_.wobble = (128,)
     kernel = tuned(configs=CONFIGS[:2] + CONFIGS[3:], check="bitwise")
-    picked, _, _ = call(kernel, torch.rand(N, generator=torch.Generator().manual_seed(1)))
+    picked, _, _ = call(kernel, noise())
     assert picked == (128, 4)
-    said = capfd.readouterr().err
-    assert "it stays" in said
+    assert "it stays" in capfd.readouterr().err
 
 
 @pytest.mark.slow
 def test_deterministic_refuses_what_differs_from_launch_to_launch(driver, cold):
     driver.device_.wobble = (256, 512)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
-    picked, _, _ = call(kernel, torch.rand(N, generator=torch.Generator().manual_seed(1)))
+    picked, _, _ = call(kernel, noise())
     assert picked == (128, 8)
     trials = facts(cold)
     assert VARIES in trials[256, 4].facts
@@ -209,7 +206,7 @@ def test_a_kernel_of_which_every_config_varies_is_refused_and_still_runs(driver,
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        picked, _, _ = call(kernel, torch.rand(N, generator=torch.Generator().manual_seed(1)))
+        picked, _, _ = call(kernel, noise())
     assert picked == (128, 4)
     assert any("launch to launch" in str(one.message) for one in said)
     assert {str(t.status) for t in facts(cold).values()} == {"wrong_result"}
@@ -252,6 +249,10 @@ def test_a_wrong_check_lists_the_right_ones():
         tuned(check="bits")
 
 
+def nans(*payloads):
+    return torch.tensor(payloads, dtype=torch.int32).view(torch.float32)
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -259,18 +260,13 @@ def test_a_wrong_check_lists_the_right_ones():
         ([0.0, 0.0], [-0.0, -0.0]),
         ([1.0, 2.0], [2.0, 1.0]),
         ([1.0], [1.0000001]),
+        (nans(0x7FC00000, 0x7FC00001), nans(0x7FC00000, 0x7FC00002)),
     ],
 )
 def test_every_bit_and_place_counts_in_a_hash(one, two):
-    assert tensor_hash(torch.tensor(one)) == tensor_hash(torch.tensor(one))
-    assert tensor_hash(torch.tensor(one)) != tensor_hash(torch.tensor(two))
-
-
-def test_nan_payloads_compare_as_bits():
-    one = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
-    two = torch.tensor([0x7FC00000, 0x7FC00002], dtype=torch.int32).view(torch.float32)
-    assert tensor_hash(one) != tensor_hash(two)
+    one, two = torch.as_tensor(one), torch.as_tensor(two)
     assert tensor_hash(one) == tensor_hash(one.clone())
+    assert tensor_hash(one) != tensor_hash(two)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "bfloat16", "float64", "complex64"])
