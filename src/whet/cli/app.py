@@ -39,7 +39,7 @@ Examples:
 
 _STORE = (
     CommandPlace("stats", "store:stats", "Count or list what is stored, or check it for damage."),
-    CommandPlace("gc", "store:gc", "Remove results."),
+    CommandPlace("gc", "store_gc:gc", "Remove results."),
     CommandPlace("merge", "store:merge", "Add results from other stores, or from bundles."),
     CommandPlace("diff", "store_diff:diff", "Compare the picks of two stores."),
     CommandPlace("init", "store:init", "Create or upgrade a store, and say who may use it."),

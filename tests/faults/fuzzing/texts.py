@@ -15,8 +15,8 @@ import numpy as np
 from fuzzing.places import folder, written
 from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
 from whet.cli.arguments.options import read_keys
-from whet.cli.commands.store import _bytes as typed_bytes
-from whet.cli.commands.store import _seconds as typed_seconds
+from whet.cli.commands.store_gc import _bytes as typed_bytes
+from whet.cli.commands.store_gc import _seconds as typed_seconds
 from whet.core.buckets import Buckets
 from whet.core.budget import Budget
 from whet.core.config import Config

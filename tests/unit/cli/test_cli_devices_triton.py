@@ -217,7 +217,7 @@ def test_a_device_whose_process_imports_another_kernel_gets_no_keys(
         assert [one.why for one in done] == ["", "", ""]
         assert capfd.readouterr().err.count("on device 1: [") == 3
         with pytest.raises(HostFailure, match="0: its code is not the one here: FEWER is 0, not 1"):
-            spread_workloads(executor.seats()[:1], tuner, keys)
+            spread_workloads(executor.seats()[:1], tuner, list(enumerate(keys)))
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from whet.engine.target import OnDevices, Target
 
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor
-    from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
 
 # What a machine that compiles Triton kernels must have as here; which assembler, the build looks.
@@ -24,30 +23,26 @@ TRITON_TOOLS = ("whet", "triton")
 DevicesOption = Annotated[
     str | None,
     option(
-        "--devices",
-        "all|0,1,…",
-        "GPUs to tune on, with a process each (default: this process's own).",
+        "--devices all|0,1,…", "GPUs to tune on, with a process each (default: this process's own)."
     ),
 ]
 RayOption = Annotated[
     str | None,
     option(
-        "--ray",
-        "ADDRESS",
+        "--ray ADDRESS",
         "Tune over a Ray cluster: HOST:PORT, auto, or local for one on this machine.",
     ),
 ]
 BuildOnOption = Annotated[
     str | None,
     option(
-        "--build-on", "all|cpu|gpu|NODES", "Machines of the Ray cluster that build (default: all)."
+        "--build-on all|cpu|gpu|NODES", "Machines of the Ray cluster that build (default: all)."
     ),
 ]
 EnvOption = Annotated[
     list[str] | None,
     option(
-        "--env",
-        "NAME",
+        "--env NAME",
         "Environment variable to copy to the machines of the Ray cluster (repeatable).",
     ),
 ]

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.options import option
 from whet.cli.arguments.reading import NothingKnownError, open_known
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import UsageError, did_you_mean, no_triton
 from whet.core.plugins import find_plugin, plugin_names
 from whet.engine.policy.checking import KnownKernel
 from whet.engine.target import Placeable, Target
 from whet.targets.files import file_of_module, guarded, import_by_name, load_module
 
 if TYPE_CHECKING:
-    from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
 
 _KIND = re.compile(r"[A-Za-z][\w.+-]*")
@@ -187,7 +186,7 @@ def _tunables(module: ModuleType) -> dict[str, Any]:
         for name, value in public.items()
         if inspect.isfunction(value)
         and value.__module__ == module.__name__
-        and not _required(value)
+        and not required_of(value)
         and _may_return_target(value)
     }
     stock = {name: value for name, value in public.items() if _stock_kernel(value) is not None}
@@ -227,7 +226,7 @@ def _may_return_target(maker: Callable[..., Any]) -> bool:
     return returns is inspect.Signature.empty or "Target" in name
 
 
-def _required(maker: Callable[..., Any]) -> list[str]:
+def required_of(maker: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):
@@ -253,7 +252,7 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
         raise UsageError(
             f"{path}:{name} has type {kind} and cannot be tuned{did_you_mean(name, found)}"
         )
-    needed = _required(value)
+    needed = required_of(value)
     if needed:
         raise UsageError(
             f"{path}:{name} requires arguments ({', '.join(needed)}); wrap it in "
@@ -271,8 +270,7 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
 InputsOption = Annotated[
     str | None,
     option(
-        "--inputs",
-        "FILE.py:FUNCTION",
+        "--inputs FILE.py:FUNCTION",
         "A function that creates the kernel's arguments from a key; needed if the "
         "kernel's file has no inputs=.",
     ),
@@ -290,7 +288,6 @@ def with_inputs(found: Target | Kernel, text: str | None) -> Target | Kernel:
 
 
 def _function(text: str, kernel: Kernel) -> Callable[..., Any]:
-
     path, name = file_of(text), name_in(text)
     module = _loaded(kernel, path) or load_module(path)
     functions = [
@@ -323,6 +320,16 @@ def kernels_in_store(store: str | None) -> list[KnownKernel]:
             return stored_kernels(workloads, opened.missed(tuned=True))
     except NothingKnownError:
         return []
+
+
+def install_whet() -> None:
+    """In place of `triton.autotune`, for what is imported from here on."""
+    try:
+        from whet.targets.triton.install import install
+
+        install()
+    except ImportError as error:
+        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
 
 
 def live_tuners(file: str | None, module: str | None) -> list[Any]:

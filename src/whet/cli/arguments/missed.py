@@ -20,16 +20,13 @@ from whet.engine.target import Target
 from whet.targets.files import RecordedFiles
 
 if TYPE_CHECKING:
-    from whet.engine.target import Target
     from whet.store import StoreReader
-    from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
 
 RootOption = Annotated[
     list[str] | None,
     option(
-        "--root",
-        "FOLDER",
+        "--root FOLDER",
         "Run recorded files of yours below this folder only (repeatable; default: this "
         "folder, and where Python imports from).",
     ),
@@ -97,7 +94,6 @@ class MissLocator:
         return [miss for miss in misses if miss.workload.kernel == found.name]
 
     def locate(self, miss: Miss) -> LocatedMiss:
-
         remedy = f"name it: whet {self._command} FILE.py:NAME --missed"
         if self._tunable is not None:
             found: Target | Kernel | str = self._typed(self._tunable)
@@ -112,7 +108,6 @@ class MissLocator:
         return LocatedMiss(miss, found, file_of(found.where or self._tunable or miss.where))
 
     def _typed(self, text: str) -> Target | Kernel:
-
         if text not in self._known:
             with redirect_stdout(sys.stderr):  # the file's own prints are not our result
                 self._known[text] = with_inputs(locate(text), self._inputs)
@@ -121,7 +116,6 @@ class MissLocator:
         return found
 
     def _recorded(self, miss: Miss, remedy: str) -> Target | Kernel | str:
-
         if miss.where not in self._known:
             try:
                 with redirect_stdout(sys.stderr):

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from whet.engine.settings import ResolvedSettings
 
 
-def option(name: str, metavar: str, help: str, **more: Any) -> Any:
-    return typer.Option(name, metavar=metavar, help=help, **more)
-
-
-def flag(name: str, help: str, **more: Any) -> Any:
-    return typer.Option(name, help=help, **more)
+def option(spec: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    """`spec` is how the option is typed: `--store PATH`, `--quiet -q`. `panel` is what it is an
+    option of, where a command does several things."""
+    words = spec.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(names) :]) or None
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -36,83 +37,74 @@ def argument(metavar: str, help: str) -> Any:
 StoreOption = Annotated[
     str | None,
     option(
-        "--store",
-        "PATH",
-        "Where results are stored: a path, postgresql://…, or NAME://… of a plugin.",
+        "--store PATH", "Where results are stored: a path, postgresql://…, or NAME://… of a plugin."
     ),
 ]
-JsonOption = Annotated[bool, flag("--json", "Print JSON instead of text.")]
+JsonOption = Annotated[bool, option("--json", "Print JSON instead of text.")]
 BUDGETS = "When to stop: 30s, 5m, 200trials or 1h,500trials."
-BudgetOption = Annotated[str | None, option("--budget", "BUDGET", BUDGETS)]
+BudgetOption = Annotated[str | None, option("--budget BUDGET", BUDGETS)]
 SeedOption = Annotated[
-    str | None, option("--seed", "N", "Random seed; the same seed tries the same configs.")
+    str | None, option("--seed N", "Random seed; the same seed tries the same configs.")
 ]
 JobsOption = Annotated[
-    str | None, option("--jobs", "N", "Number of parallel builds (default: usable cores).")
+    str | None, option("--jobs N", "Number of parallel builds (default: usable cores).")
 ]
 SearchOption = Annotated[
-    str | None, option("--search", "NAME", f"Search strategy (default: auto): {SEARCHES}.")
+    str | None, option("--search NAME", f"Search strategy (default: auto): {SEARCHES}.")
 ]
 EffortOption = Annotated[
     str | None,
     option(
-        "--effort",
-        "full|quick",
+        "--effort full|quick",
         "Try every config, or leave out those that are not expected to be worth their builds "
         "(default: full).",
     ),
 ]
 L2Option = Annotated[
-    str | None, option("--l2", "cold|warm", "L2 cache before each timed launch (default: cold).")
+    str | None, option("--l2 cold|warm", "L2 cache before each timed launch (default: cold).")
 ]
 L2BytesOption = Annotated[
     str | None,
     option(
-        "--l2-bytes",
-        "N",
+        "--l2-bytes N",
         "Bytes to read to flush the L2, such as 64M; 0 disables (default: the size of the L2).",
     ),
 ]
 CudaGraphOption = Annotated[
-    bool, flag("--cuda-graph", "Time launches as CUDA graphs, for a slow host.")
+    bool, option("--cuda-graph", "Time launches as CUDA graphs, for a slow host.")
 ]
 IsolateOption = Annotated[
-    bool, flag("--isolate", "Measure GPU configs in a separate process that may crash or hang.")
+    bool, option("--isolate", "Measure GPU configs in a separate process that may crash or hang.")
 ]
 KeepIrOption = Annotated[
-    bool, flag("--keep-ir", "Keep the intermediate code of every config, for 'whet explore'.")
+    bool, option("--keep-ir", "Keep the intermediate code of every config, for 'whet explore'.")
 ]
 SamplesOption = Annotated[
     str | None,
-    option(
-        "--samples", "N", "Take N samples of every config instead of racing, to record a table."
-    ),
+    option("--samples N", "Take N samples of every config instead of racing, to record a table."),
 ]
 # How a kernel or a workload may be named.
 NAMED = "A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a workload id"
 KeysOption = Annotated[
-    str | None, option("--keys", "FILE.json", "A JSON file with a list of such keys.")
+    str | None, option("--keys FILE.json", "A JSON file with a list of such keys.")
 ]
 KernelsOption = Annotated[
     list[str] | None,
-    option("--kernel", "NAME", "Only this kernel, named as for 'whet best' (repeatable)."),
+    option("--kernel NAME", "Only this kernel, named as for 'whet best' (repeatable)."),
 ]
-ModuleOption = Annotated[
-    str | None, typer.Option("--module", "-m", metavar="NAME", help="A module to import.")
-]
+ModuleOption = Annotated[str | None, option("--module -m NAME", "A module to import.")]
 ProgramArgument = Annotated[str | None, argument("FILE.py", "A program whose kernels to look at.")]
 TableOption = Annotated[
-    str | None, option("--table", "FILE|NAME", "A recorded table, or a shipped one, not the store.")
+    str | None, option("--table FILE|NAME", "A recorded table, or a shipped one, not the store.")
 ]
 TransferOption = Annotated[
     list[str] | None,
     option(
-        "--transfer",
-        "TABLE…",
+        "--transfer TABLE…",
         "Learn from these tables first, but never from the workload itself; must come last.",
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
+QuietOption = Annotated[bool, option("--quiet -q", "Show no progress on stderr.")]
 
 
 def resolved(**flags: Any) -> ResolvedSettings:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import PurePath
+from typing import Any
 
 from whet.cli.arguments.options import resolved
-from whet.cli.terminal.output import Column, ns_text, table, times_text, wrap
+from whet.cli.terminal.output import (
+    Column,
+    flexible,
+    ns_text,
+    print_json,
+    right,
+    table,
+    times_text,
+    wrap,
+)
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Coverage, Outcome, Run
 from whet.core.workload import Device, Workload
@@ -34,6 +45,17 @@ class NothingKnownError(WhetError):
     def __init__(self, message: str, place: str) -> None:
         super().__init__(message)
         self.place = place
+
+
+@contextmanager
+def empty_as(told: Mapping[str, Any] | None) -> Iterator[None]:
+    """Where nothing is known, this is printed as JSON before that is said; None prints nothing."""
+    try:
+        yield
+    except NothingKnownError:
+        if told is not None:
+            print_json(told)
+        raise
 
 
 def check_there(*stores: str) -> None:
@@ -128,14 +150,14 @@ def best_table(
     gained = any(speedup is not None for speedup in speedups.values())
     layout = [
         Column("id"),
-        Column("workload", flexible=True),
-        *([Column("source", flexible=True)] if sources else []),
-        *([Column("device", flexible=True)] if devices else []),
-        *([Column("built with", flexible=True)] if tools else []),
-        Column("best", align="right"),
-        *([Column("over first", align="right")] if gained else []),
-        Column("tried", align="right"),
-        Column("config", flexible=True),
+        flexible("workload"),
+        *([flexible("source")] if sources else []),
+        *([flexible("device")] if devices else []),
+        *([flexible("built with")] if tools else []),
+        right("best"),
+        *([right("over first")] if gained else []),
+        right("tried"),
+        flexible("config"),
     ]
     rows = [
         (

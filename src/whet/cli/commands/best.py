@@ -13,6 +13,7 @@ from whet.cli.arguments.reading import (
     contested_lines,
     coverage_of,
     device_text,
+    empty_as,
     moment_text,
     open_known,
     toolchain_text,
@@ -61,17 +62,12 @@ def best(
       whet best 3fa2               the best of the workload with this id
       whet best matmul --json | jq '.best[0].config'
     """
-
-    try:
-        with open_known(store) as opened:
-            known, place = chosen(opened, name), opened.location
-            working = [one for one in known if one.best is not None]
-            runs = {one.workload.id: opened.runs(one.workload.id) for one in known}
-            gains = {one.workload.id: _gain(opened, one, runs[one.workload.id]) for one in working}
-    except NothingKnownError:
-        if json:
-            print_json({"v": 1, "best": []})
-        raise
+    empty = {"v": 1, "best": []} if json else None
+    with empty_as(empty), open_known(store) as opened:
+        known, place = chosen(opened, name), opened.location
+        working = [one for one in known if one.best is not None]
+        runs = {one.workload.id: opened.runs(one.workload.id) for one in known}
+        gains = {one.workload.id: _gain(opened, one, runs[one.workload.id]) for one in working}
     covered = {one.workload.id: coverage_of(runs[one.workload.id], one.configs) for one in known}
     if json:
         told = [_as_json(one, gains[one.workload.id], covered[one.workload.id]) for one in working]
@@ -100,7 +96,6 @@ class _Gain(NamedTuple):
 
 
 def _gain(store: StoreReader, one: WorkloadSummary, runs: Sequence[Run]) -> _Gain:
-
     assert one.best is not None
     run = chosen_by(runs, one.best.config)
     config = next((r.first for r in (run, *runs) if r is not None and r.first is not None), None)
@@ -134,7 +129,6 @@ def _as_json(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> di
 
 
 def _details(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> list[str]:
-
     assert one.best is not None
     width = page()
     first = against_first(gain.first, one.best, gain.speedup, gain.paired)
@@ -159,7 +153,6 @@ def _details(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> li
 
 
 def _origin(run: Run | None) -> str:
-
     if run is None:
         return "the lowest known median; no tuning run that chose it has finished"
     how = "all configs tried" if run.exhaustive else f"{count_text(run.trials, 'config')} tried"

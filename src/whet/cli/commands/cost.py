@@ -12,26 +12,28 @@ from whet.cli.arguments.reading import (
     SHORT_ID,
     NothingKnownError,
     chosen,
+    empty_as,
     moment_text,
     open_known,
     problem_text,
 )
 from whet.cli.terminal.output import (
     Column,
-    bar_text,
     count_text,
     fields,
+    flexible,
     ns_text,
     page,
     print_json,
     print_lines,
+    right,
     seconds_text,
     table,
     times_text,
     told_by_values,
     wrap,
 )
-from whet.cli.terminal.summary import WALL_NAMES, WORK_NAMES
+from whet.cli.terminal.summary import WALL_NAMES, WORK_NAMES, phase_bars
 from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.core.run import Outcome, Run
@@ -39,9 +41,7 @@ from whet.engine.accounts.account import Account, Payback, Tuning, account
 from whet.engine.accounts.savings import SAMPLES_EACH
 
 if TYPE_CHECKING:
-    from whet.core.run import Run
     from whet.core.timeline import Timeline
-    from whet.engine.accounts.account import Tuning
     from whet.store import StoreReader, WorkloadSummary
 
 SHOWN = 10
@@ -55,15 +55,11 @@ def cost(
     store: str | None,
     json: bool,
 ) -> None:
-    try:
-        with open_known(store) as opened:
-            tunings, left_out = _chosen_tunings(opened, name, run)
-            if timeline is not None:
-                _write_timelines(Path(timeline), opened, tunings)
-    except NothingKnownError:
-        if json:
-            print_json({"v": 1, "keys": []})
-        raise
+    empty = {"v": 1, "keys": []} if json else None
+    with empty_as(empty), open_known(store) as opened:
+        tunings, left_out = _chosen_tunings(opened, name, run)
+        if timeline is not None:
+            _write_timelines(Path(timeline), opened, tunings)
     if timeline is not None and not json:
         return
     told = account(tunings)
@@ -130,12 +126,10 @@ def _run_named(store: StoreReader, known: Sequence[WorkloadSummary], run_id: str
 
 
 def _tuning(store: StoreReader, run: Run) -> Tuning:
-
     return Tuning(run, tuple(store.trials(run.workload.id, all=True)), run.first)
 
 
 def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
-
     if not left_out:
         return []
     ids = ", ".join(one.workload.id[:SHORT_ID] for one in left_out[:4])
@@ -148,7 +142,6 @@ def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
 
 
 def _write_timelines(path: Path, store: StoreReader, tunings: Sequence[Tuning]) -> None:
-
     found: list[tuple[Tuning, Timeline]] = []
     for tuning in tunings:
         kept = store.timeline(tuning.run.id)
@@ -187,12 +180,12 @@ def _trace(found: Sequence[tuple[Tuning, Timeline]]) -> dict[str, Any]:
 
 
 _CONFIG_COLUMNS = (
-    Column("build", align="right"),
+    right("build"),
     Column("mostly"),
-    Column("first call", align="right"),
-    Column("measure", align="right"),
+    right("first call"),
+    right("measure"),
     Column("status"),
-    Column("config", flexible=True),
+    flexible("config"),
 )
 _MARGIN = 15
 
@@ -239,13 +232,13 @@ def _outcome(run: Run) -> str:
 
 def _keys(account: Account, shown: int, width: int) -> list[str]:
     layout = [
-        Column("wall", align="right"),
-        Column("share", align="right"),
-        Column("configs", align="right"),
-        Column("builds", align="right"),
-        Column("measured", align="right"),
+        right("wall"),
+        right("share"),
+        right("configs"),
+        right("builds"),
+        right("measured"),
         Column("id"),
-        Column("key", flexible=True),
+        flexible("key"),
     ]
     every = account.keys
     listed = every[: shown or None]
@@ -288,7 +281,7 @@ def _wall(account: Account, width: int) -> list[str]:
     if not account.wall:
         return [f"wall time: unknown, {account.unknown['wall']}"]
     rows = [(WALL_NAMES[phase], seconds) for phase, seconds in account.wall.items()]
-    return ["wall time", *_bars(rows, account.wall_s, width), _sum(account.wall_s)]
+    return ["wall time", *phase_bars(rows, account.wall_s, width), _sum(account.wall_s)]
 
 
 def _work(account: Account, width: int) -> list[str]:
@@ -301,7 +294,7 @@ def _work(account: Account, width: int) -> list[str]:
     for phase, name in WORK_NAMES.items():
         seconds = work.get(phase, 0.0)
         rows += [(name, seconds), *_parts(phase, seconds, work)]
-    return ["worker time, over all processes", *_bars(rows, total, width), _sum(total)]
+    return ["worker time, over all processes", *phase_bars(rows, total, width), _sum(total)]
 
 
 def _parts(phase: str, seconds: float, work: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -314,15 +307,6 @@ def _parts(phase: str, seconds: float, work: Mapping[str, float]) -> list[tuple[
     if named and phase == "build" and rest > 0.005 * seconds:
         named.append(("  the rest", rest))
     return named
-
-
-def _bars(rows: Sequence[tuple[str, float]], total: float, width: int) -> list[str]:
-    lines = []
-    for name, seconds in rows:
-        if seconds > 0:
-            row = f"  {name:<20}{seconds_text(seconds):>12}  {_percent(seconds, total):>6}"
-            lines.append(f"{row}  {bar_text(seconds / total, max(4, width - 46))}".rstrip())
-    return lines
 
 
 def _sum(seconds: float) -> str:

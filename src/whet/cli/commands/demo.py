@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +21,6 @@ from whet.cli.arguments.options import (
     QuietOption,
     SeedOption,
     StoreOption,
-    flag,
     option,
     resolved,
 )
@@ -56,8 +55,6 @@ from whet.store import printable, store_place
 from whet.targets.files import load_module
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from whet.core.run import Result
     from whet.core.space import Space
     from whet.engine.settings import Settings
@@ -67,52 +64,140 @@ DEFAULT_BUDGET = "45s"
 Flags = Mapping[str, str | None]
 
 
-class Product(Protocol):
-    """A matrix product to tune, n × n × n, and what its speed is held against.
+class CProduct:
+    """A matrix product to tune, n × n × n, and what its speed is held against: `matmul.c`, against
+    NumPy on one thread. `unit` is that of its speeds, in FLOP/s."""
 
-    `unit` is that of its speeds, in FLOP/s. `plain_seconds` is None where there is no textbook
-    version of it.
-    """
+    unit = 1e9
+    rival = "NumPy"
+    rival_remark = "one thread"
+    checked_against = "NumPy"
 
-    n: int
-    unit: float
-    rival: str
-    rival_remark: str
-    checked_against: str
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._example = load_module(example_file("matmul.py"))
+        self._target = self._made()
+
+    def _made(self) -> Any:
+        return self._example.product(self.n)
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        return f"A blocked matrix product in C, on {self._target.workload().device.name}"
 
     @property
-    def space(self) -> Space: ...
+    def space(self) -> Space:
+        space: Space = self._target.space
+        return space
 
-    def rival_seconds(self) -> float: ...
+    def rival_seconds(self) -> float:
+        return float(self._example.numpy_seconds(self.n))
 
-    def plain_seconds(self) -> float | None: ...
+    def plain_seconds(self) -> float | None:
+        """None where there is no textbook version of it."""
+        return _measured_s(self._example.plain(self.n), 7)
 
     def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
         """The result, and whether Ctrl-C ended it; None where that came before any measurement."""
+        return run_tuning(self._target, settings, quiet=quiet)
 
-    def nothing_yet(self) -> dict[str, Any]: ...
+    def nothing_yet(self) -> dict[str, Any]:
+        return nothing_yet(self._target)
+
+
+def _measured_s(target: Any, samples: int) -> float:
+    result = tune(
+        target, store=":memory:", plan=Plan.fixed(samples), jobs=1, progress=False, mode="tune"
+    )
+    return (result.best.median_ns or math.inf) / 1e9
+
+
+class ScheduleProduct(CProduct):
+    """`whet.schedule` of a product, likewise."""
+
+    def _made(self) -> Any:
+        from whet.targets.schedule.payloads import matmul
+        from whet.targets.schedule.target import schedule
+
+        return schedule(matmul(self.n, self.n, self.n), name="demo_schedule")
+
+    @property
+    def title(self) -> str:
+        device = self._target.workload().device.name
+        return f"A matrix product scheduled with MLIR's transform dialect, on {device}"
+
+    def plain_seconds(self) -> float:
+        from whet.targets.schedule.payloads import matmul
+        from whet.targets.schedule.target import schedule
+
+        return _measured_s(schedule(matmul(self.n, self.n, self.n), _PLAIN, name="demo_plain"), 3)
+
+
+class TritonProduct(CProduct):
+    """`matmul_triton.py`, against torch's product by the same timer."""
+
+    unit = 1e12
+    rival = "torch"
+    rival_remark = "torch.matmul, the vendor's library"
+    checked_against = "torch"
+
+    def __init__(self, n: int) -> None:
+        from whet.targets.triton.offline.kernel import Kernel
+
+        self.n = n
+        self._path = example_file("matmul_triton.py")
+        self._example = load_module(self._path)
+        kernel = self._example.matmul_fp16
+        self._kernel = Kernel(kernel, kernel)
+
+    @property
+    def title(self) -> str:
+        from whet.targets.triton import device
+
+        return (
+            f"An fp16 matrix product in Triton, on {device.describe(device.current_index()).name}"
+        )
+
+    @property
+    def space(self) -> Space:
+        from whet.targets.triton.configs import Menu
+
+        return Menu(self._kernel.tuner.configs).space
+
+    def rival_seconds(self) -> float:
+        import numpy as np
+
+        from whet.measure.gpu.timer import CudaTimer
+
+        timer, run = CudaTimer(), _Repeated(self._example.torch_product(self.n))
+        return float(np.median(timer.measure(run, 51, timer.warm(run)).samples)) / 1e9
+
+    def plain_seconds(self) -> None:
+        return None
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        keys = [dict.fromkeys("MNK", self.n)]
+        done, interrupted = tune_keys(
+            self._kernel, keys, flags, store=settings.store, path=self._path, quiet=quiet
+        )
+        raise_for_failures(done)
+        return (done[0].result if done else None), interrupted
+
+    def nothing_yet(self) -> dict[str, Any]:
+        return {"v": 1, "kernel": self._kernel.name, "outcome": "interrupted", "best": None}
 
 
 def demo(
     n: Annotated[
         int | None,
-        option(
-            "--n",
-            "N",
-            "Rows and columns (default: 768 on a CPU, 4096 on a GPU).",
-            min=16,
-            show_default=False,
-        ),
+        option("--n N", "Rows and columns (default: 768 on a CPU, 4096 on a GPU).", min=16),
     ] = None,
-    cpu: Annotated[bool, flag("--cpu", "Use the C version even if there is a GPU.")] = False,
+    cpu: Annotated[bool, option("--cpu", "Use the C version even if there is a GPU.")] = False,
     schedule: Annotated[
-        bool, flag("--schedule", "Schedule it with MLIR's transform dialect (extra 'mlir').")
+        bool, option("--schedule", "Schedule it with MLIR's transform dialect (extra 'mlir').")
     ] = False,
     budget: Annotated[
-        str | None, option("--budget", "BUDGET", f"When to stop (default: {DEFAULT_BUDGET}).")
+        str | None, option("--budget BUDGET", f"When to stop (default: {DEFAULT_BUDGET}).")
     ] = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
@@ -166,7 +251,7 @@ def demo(
         raise typer.Exit(INTERRUPTED)
 
 
-def _product(n: int | None, cpu: bool, schedule: bool) -> Product:
+def _product(n: int | None, cpu: bool, schedule: bool) -> CProduct:
     if schedule:
         return ScheduleProduct(n or 768)
     return CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
@@ -182,108 +267,6 @@ def gpu_ready() -> bool:
     return bool(torch.cuda.is_available())
 
 
-class CProduct:
-    """`matmul.c`, against NumPy on one thread."""
-
-    unit = 1e9
-    rival = "NumPy"
-    rival_remark = "one thread"
-    checked_against = "NumPy"
-
-    def __init__(self, n: int) -> None:
-
-        self.n = n
-        self._example = load_module(example_file("matmul.py"))
-        self._target = self._example.product(n)
-
-    @property
-    def title(self) -> str:
-        return f"A blocked matrix product in C, on {self._target.workload().device.name}"
-
-    @property
-    def space(self) -> Space:
-        space: Space = self._target.space
-        return space
-
-    def rival_seconds(self) -> float:
-        return float(self._example.numpy_seconds(self.n))
-
-    def plain_seconds(self) -> float:
-
-        result = tune(
-            self._example.plain(self.n),
-            store=":memory:",
-            plan=Plan.fixed(7),
-            jobs=1,
-            progress=False,
-            mode="tune",
-        )
-        return (result.best.median_ns or math.inf) / 1e9
-
-    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
-
-        return run_tuning(self._target, settings, quiet=quiet)
-
-    def nothing_yet(self) -> dict[str, Any]:
-
-        return nothing_yet(self._target)
-
-
-class TritonProduct:
-    """`matmul_triton.py`, against torch's product by the same timer."""
-
-    unit = 1e12
-    rival = "torch"
-    rival_remark = "torch.matmul, the vendor's library"
-    checked_against = "torch"
-
-    def __init__(self, n: int) -> None:
-        from whet.targets.triton.offline.kernel import Kernel
-
-        self.n = n
-        self._path = example_file("matmul_triton.py")
-        self._example = load_module(self._path)
-        kernel = self._example.matmul_fp16
-        self._kernel = Kernel(kernel, kernel)
-
-    @property
-    def title(self) -> str:
-        from whet.targets.triton import device
-
-        return (
-            f"An fp16 matrix product in Triton, on {device.describe(device.current_index()).name}"
-        )
-
-    @property
-    def space(self) -> Space:
-        from whet.targets.triton.configs import Menu
-
-        return Menu(self._kernel.tuner.configs).space
-
-    def rival_seconds(self) -> float:
-        import numpy as np
-
-        from whet.measure.gpu.timer import CudaTimer
-
-        timer, run = CudaTimer(), _Repeated(self._example.torch_product(self.n))
-        return float(np.median(timer.measure(run, 51, timer.warm(run)).samples)) / 1e9
-
-    def plain_seconds(self) -> None:
-        return None
-
-    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
-
-        keys = [dict.fromkeys("MNK", self.n)]
-        done, interrupted = tune_keys(
-            self._kernel, keys, flags, store=settings.store, path=self._path, quiet=quiet
-        )
-        raise_for_failures(done)
-        return (done[0].result if done else None), interrupted
-
-    def nothing_yet(self) -> dict[str, Any]:
-        return {"v": 1, "kernel": self._kernel.name, "outcome": "interrupted", "best": None}
-
-
 class _Repeated:
     """A call as something that a timer runs."""
 
@@ -295,12 +278,12 @@ class _Repeated:
             self._call()
 
 
-def _unit_text(product: Product) -> str:
+def _unit_text(product: CProduct) -> str:
     return {1e9: "GFLOP/s", 1e12: "TFLOP/s"}[product.unit]
 
 
 def _numbers(
-    result: Result, product: Product, rival_s: float, plain_s: float | None
+    result: Result, product: CProduct, rival_s: float, plain_s: float | None
 ) -> dict[str, float | int | None]:
     """`{"n": 768, "best_gflops": …, "numpy_gflops": …, "percent_of_numpy": …}`."""
     best, first = result.best.median_ns, result.first.median_ns if result.first else None
@@ -320,8 +303,7 @@ def _numbers(
     return numbers if plain_s is None else {**numbers, f"plain_{suffix}": speed(plain_s)}
 
 
-def _opening(product: Product) -> list[str]:
-
+def _opening(product: CProduct) -> list[str]:
     what, _, where = product.title.rpartition(", on ")
     n = product.n
     title = f"{what}, {n} × {n} × {n}, on {where}"
@@ -329,7 +311,6 @@ def _opening(product: Product) -> list[str]:
 
 
 def _space_lines(space: Space) -> list[str]:
-
     varied = [parameter for parameter in space.parameters if len(parameter.values) > 1]
     rows = {
         parameter.name: ", ".join(str(value) or "''" for value in parameter.values)
@@ -346,12 +327,11 @@ def _space_lines(space: Space) -> list[str]:
 
 def _closing(
     result: Result,
-    product: Product,
+    product: CProduct,
     numbers: Mapping[str, float | int | None],
     location: str,
     store: str | None,
 ) -> list[str]:
-
     width = page()
     parts: dict[str, str | Sequence[str]] = {"best": [str(result.config), timing_text(result.best)]}
     if result.equals:
@@ -379,7 +359,7 @@ def _closing(
 
 
 def _speeds(
-    result: Result, product: Product, numbers: Mapping[str, float | int | None], width: int
+    result: Result, product: CProduct, numbers: Mapping[str, float | int | None], width: int
 ) -> list[str]:
     """Bars of speed: the plain loop, the author's first config, the best one, and the rival."""
     unit = _unit_text(product)
@@ -419,55 +399,6 @@ module attributes {transform.with_named_sequence} {
   }
 }
 """
-
-
-class ScheduleProduct:
-    """`whet.schedule` of a product, against NumPy on one thread."""
-
-    unit = 1e9
-    rival = "NumPy"
-    rival_remark = "one thread"
-    checked_against = "NumPy"
-
-    def __init__(self, n: int) -> None:
-        from whet.targets.schedule.payloads import matmul
-        from whet.targets.schedule.target import schedule
-
-        self.n = n
-        self._payload = matmul(n, n, n)
-        self._schedule = schedule
-        self._target = schedule(self._payload, name="demo_schedule")
-        self._example = load_module(example_file("matmul.py"))
-
-    @property
-    def title(self) -> str:
-        device = self._target.workload().device.name
-        return f"A matrix product scheduled with MLIR's transform dialect, on {device}"
-
-    @property
-    def space(self) -> Space:
-        return self._target.space
-
-    def rival_seconds(self) -> float:
-        return float(self._example.numpy_seconds(self.n))
-
-    def plain_seconds(self) -> float:
-
-        plain = self._schedule(self._payload, _PLAIN, name="demo_plain")
-        result = tune(
-            plain, store=":memory:", plan=Plan.fixed(3), jobs=1, progress=False, mode="tune"
-        )
-        return (result.best.median_ns or math.inf) / 1e9
-
-    def tune(
-        self, settings: Settings, flags: Mapping[str, str | None], quiet: bool
-    ) -> tuple[Result | None, bool]:
-
-        return run_tuning(self._target, settings, quiet=quiet)
-
-    def nothing_yet(self) -> dict[str, Any]:
-
-        return nothing_yet(self._target)
 
 
 def example_file(name: str) -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.locate import file_of, name_in
-from whet.cli.arguments.options import JsonOption, QuietOption, StoreOption, argument, flag, option
+from whet.cli.arguments.options import JsonOption, QuietOption, StoreOption, argument, option
 from whet.cli.terminal.output import (
     Column,
     bytes_text,
@@ -23,6 +23,7 @@ from whet.cli.terminal.output import (
     page,
     print_json,
     print_lines,
+    right,
     say,
     seconds_text,
     table,
@@ -44,31 +45,31 @@ def doctor(
             "of arguments or a dict of keywords, or a list of these for several calls.",
         ),
     ],
-    findings: Annotated[bool, flag("--findings", "Look for findings only; time no modes.")] = False,
+    findings: Annotated[
+        bool, option("--findings", "Look for findings only; time no modes.")
+    ] = False,
     modes: Annotated[
-        str | None, option("--modes", "M,M", "The modes to time beside eager (default: all four).")
+        str | None, option("--modes M,M", "The modes to time beside eager (default: all four).")
     ] = None,
     full: Annotated[
         bool,
-        flag(
+        option(
             "--full",
             "Time the knobs behind the modes as well, one at a time: backends of matrix "
             "products, coordinate descent, freezing, dynamic shapes.",
         ),
     ] = False,
     training: Annotated[
-        bool, flag("--training", "Time the forward and the backward pass, not inference.")
+        bool, option("--training", "Time the forward and the backward pass, not inference.")
     ] = False,
     check: Annotated[
         str | None,
-        option("--check", "BUDGET.toml", "Exit with 1 if the model exceeds a limit in this file."),
+        option("--check BUDGET.toml", "Exit with 1 if the model exceeds a limit in this file."),
     ] = None,
     report: Annotated[
         str | None,
         option(
-            "--report",
-            "FILE.html",
-            "Write a page that follows the model from Python to machine code.",
+            "--report FILE.html", "Write a page that follows the model from Python to machine code."
         ),
     ] = None,
     store: StoreOption = None,
@@ -156,21 +157,21 @@ class _Progress:
 
 _LAYOUT = (
     Column("mode"),
-    Column("a call", align="right"),
-    Column("99 %", align="right"),
-    Column("× eager", align="right"),
-    Column("first call", align="right"),
-    Column("warm", align="right"),
-    Column("recording", align="right"),
+    right("a call"),
+    right("99 %"),
+    right("× eager"),
+    right("first call"),
+    right("warm"),
+    right("recording"),
 )
 
 _STEP_LAYOUT = (
     Column("mode"),
-    Column("device", align="right"),
-    Column("host", align="right"),
-    Column("launches", align="right"),
-    Column("memory", align="right"),
-    Column("error", align="right"),
+    right("device"),
+    right("host"),
+    right("launches"),
+    right("memory"),
+    right("error"),
 )
 
 _KERNELS_SHOWN = 5
@@ -266,11 +267,7 @@ def _kernels(trial: TrialOfModes) -> list[str]:
     if mode is None or mode.step is None or not mode.step.kernels:
         return []
     shown = mode.step.kernels[:_KERNELS_SHOWN]
-    layout = (
-        Column(f"kernels of {chosen}"),
-        Column("calls", align="right"),
-        Column("a step", align="right"),
-    )
+    layout = (Column(f"kernels of {chosen}"), right("calls"), right("a step"))
     rows = [(_cut(one.name), f"{one.calls:.3g}", ns_text(one.ns)) for one in shown]
     return ["", *table(layout, rows, page())]
 
@@ -280,7 +277,7 @@ def _layers(timed: Sequence[ModeTrial]) -> list[str]:
     found = next((one.step.layers for one in timed if one.step is not None and one.step.layers), ())
     if not found:
         return []
-    layout = (Column("layers, in eager"), Column("a step", align="right"))
+    layout = (Column("layers, in eager"), right("a step"))
     rows = [(_cut(where), ns_text(ns)) for where, ns in found[:_KERNELS_SHOWN]]
     return ["", *table(layout, rows, page())]
 

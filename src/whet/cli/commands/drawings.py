@@ -26,11 +26,13 @@ from whet.cli.terminal.output import (
     columns,
     count_text,
     fields,
+    flexible,
     ns_text,
     page,
     print_json,
     print_lines,
     printable,
+    right,
     seconds_text,
     shorten,
     table,
@@ -134,7 +136,6 @@ def history(name: str | None, run: str | None, store: str | None, json: bool) ->
 
 
 def _run_json(run: Run, curve: Any) -> dict[str, Any]:
-
     return {
         "id": run.id,
         "search": run.search,
@@ -233,9 +234,9 @@ def run_lines(runs: Sequence[Run], width: int) -> list[str]:
         Column("started"),
         Column("search"),
         Column("outcome"),
-        Column("trials", align="right"),
-        Column("took", align="right"),
-        Column("best", flexible=True),
+        right("trials"),
+        right("took"),
+        flexible("best"),
     ]
     rows = [
         (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whet.cli.arguments.options import QuietOption, StoreOption, argument, flag, option, resolved
+from whet.cli.arguments.options import QuietOption, StoreOption, argument, option, resolved
 from whet.cli.terminal.countdown import Countdown
 from whet.cli.terminal.help import refuse_others
 from whet.cli.terminal.output import bytes_text, count_text
@@ -38,39 +38,34 @@ def explore(
         ),
     ] = None,
     sample: Annotated[
-        bool, flag("--sample", "The tables that come with whet, not the store.")
+        bool, option("--sample", "The tables that come with whet, not the store.")
     ] = False,
     table: Annotated[
-        list[str] | None, option("--table", "FILE|NAME", "Also a recorded table (repeatable).")
+        list[str] | None, option("--table FILE|NAME", "Also a recorded table (repeatable).")
     ] = None,
     out: Annotated[
-        str | None,
-        option("--out", "FILE.html", "Write one file that needs no server and no network."),
+        str | None, option("--out FILE.html", "Write one file that needs no server and no network.")
     ] = None,
     quiet: QuietOption = False,
     port: Annotated[
         int | None,
         option(
-            "--port",
-            "N",
+            "--port N",
             f"Port to listen on; 0 takes any free one (default: {DEFAULT_PORT}, or any free one).",
             min=0,
             max=65535,
-            rich_help_panel="the server",
+            panel="the server",
         ),
     ] = None,
     host: Annotated[
         str,
         option(
-            "--host",
-            "ADDRESS",
+            "--host ADDRESS",
             "Address to listen on; any but this machine's own requires a token, which is printed.",
-            rich_help_panel="the server",
+            "the server",
         ),
     ] = LOCAL,
-    no_open: Annotated[
-        bool, flag("--no-open", "Do not open the browser.", rich_help_panel="the server")
-    ] = False,
+    no_open: Annotated[bool, option("--no-open", "Do not open the browser.", "the server")] = False,
     store: StoreOption = None,
 ) -> None:
     """Look at results in the browser, or write them to one HTML file.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.locate import locate
-from whet.cli.arguments.options import NAMED, StoreOption, argument, flag, option, typed_value
+from whet.cli.arguments.options import NAMED, StoreOption, argument, option, typed_value
 from whet.cli.arguments.reading import chosen, open_known
 from whet.cli.terminal.help import refuse_others
 from whet.cli.terminal.output import count_text, say
@@ -20,8 +20,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.plugins import plugin_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from whet.core.trial import Trial
     from whet.core.workload import Workload
@@ -41,139 +40,78 @@ def export(
     kind: Annotated[str, argument("FORMAT", "The format; see below.")],
     name: Annotated[str, argument("NAME|ID", f"{NAMED}. For triton: FILE.py:KERNEL.")],
     where: Annotated[
-        list[str] | None, option("--where", "NAME=VALUE", "Only keys with this value (repeatable).")
+        list[str] | None, option("--where NAME=VALUE", "Only keys with this value (repeatable).")
     ] = None,
     device: Annotated[
         list[str] | None,
-        option("--device", "NAME", "Only results for this device, as shown by 'whet best'."),
+        option("--device NAME", "Only results for this device, as shown by 'whet best'."),
     ] = None,
     out: Annotated[
         str | None,
         option(
-            "--out", "PATH", "The directory to write to; for python the file (default: see below)."
+            "--out PATH", "The directory to write to; for python the file (default: see below)."
         ),
     ] = None,
-    force: Annotated[bool, flag("--force", "Overwrite files that differ.")] = False,
+    force: Annotated[bool, option("--force", "Overwrite files that differ.")] = False,
     store: StoreOption = None,
     m_key: Annotated[
         str | None,
-        option(
-            "--m-key",
-            "NAME",
-            "The key's name for M, the number of tokens (default: M).",
-            rich_help_panel=SERVING,
-        ),
+        option("--m-key NAME", "The key's name for M, the number of tokens (default: M).", SERVING),
     ] = None,
     n_key: Annotated[
-        str | None,
-        option("--n-key", "NAME", "The key's name for N (default: N).", rich_help_panel=SERVING),
+        str | None, option("--n-key NAME", "The key's name for N (default: N).", SERVING)
     ] = None,
     extra: Annotated[
         list[str] | None,
         option(
-            "--extra",
-            "NAME=NUMBER",
+            "--extra NAME=NUMBER",
             "A size or parameter missing from the results: E=8, GROUP_SIZE_M=1.",
-            rich_help_panel=SERVING,
+            SERVING,
         ),
     ] = None,
     param: Annotated[
         list[str] | None,
-        option(
-            "--param",
-            "THEIRS=YOURS",
-            "Rename a parameter: BLOCK_SIZE_M=TILE_M.",
-            rich_help_panel=SERVING,
-        ),
+        option("--param THEIRS=YOURS", "Rename a parameter: BLOCK_SIZE_M=TILE_M.", SERVING),
     ] = None,
     block_shape: Annotated[
-        str | None,
-        option(
-            "--block-shape",
-            "N,K",
-            "Block shape of a block-quantised weight.",
-            rich_help_panel=SERVING,
-        ),
+        str | None, option("--block-shape N,K", "Block shape of a block-quantised weight.", SERVING)
     ] = None,
     k_key: Annotated[
-        str | None,
-        option("--k-key", "NAME", "The key's name for K (default: K).", rich_help_panel="vllm-fp8"),
+        str | None, option("--k-key NAME", "The key's name for K (default: K).", "vllm-fp8")
     ] = None,
     e_key: Annotated[
         str | None,
-        option(
-            "--e-key",
-            "NAME",
-            "The key's name for E, the number of experts (default: E).",
-            rich_help_panel=MOE,
-        ),
+        option("--e-key NAME", "The key's name for E, the number of experts (default: E).", MOE),
     ] = None,
     dtype: Annotated[
         str | None,
-        option(
-            "--dtype",
-            "NAME",
-            "Data type as the engine spells it: fp8_w8a8, int8_w8a16.",
-            rich_help_panel=MOE,
-        ),
+        option("--dtype NAME", "Data type as the engine spells it: fp8_w8a8, int8_w8a16.", MOE),
     ] = None,
     triton: Annotated[
         str | None,
         option(
-            "--triton",
-            "VERSION",
-            "The Triton version used for tuning (default: from the store).",
-            rich_help_panel=MOE,
+            "--triton VERSION", "The Triton version used for tuning (default: from the store).", MOE
         ),
     ] = None,
     per_channel_quant: Annotated[
-        bool,
-        flag(
-            "--per-channel-quant",
-            "For weights quantised per channel.",
-            rich_help_panel="sglang-moe",
-        ),
+        bool, option("--per-channel-quant", "For weights quantised per channel.", "sglang-moe")
     ] = False,
     down: Annotated[
         bool,
-        flag(
-            "--down",
-            "For the second (down) product, which has its own file.",
-            rich_help_panel="sglang-moe",
-        ),
+        option("--down", "For the second (down) product, which has its own file.", "sglang-moe"),
     ] = False,
     max_configs: Annotated[
         int | None,
-        option(
-            "--max-configs",
-            "N",
-            "Use at most N configs (default: 8).",
-            min=1,
-            rich_help_panel="python",
-        ),
+        option("--max-configs N", "Use at most N configs (default: 8).", min=1, panel="python"),
     ] = None,
     max_leaves: Annotated[
-        int,
-        option(
-            "--max-leaves",
-            "N",
-            "Maximum number of leaves of a tree.",
-            min=1,
-            rich_help_panel="python",
-        ),
+        int, option("--max-leaves N", "Maximum number of leaves of a tree.", min=1, panel="python")
     ] = 32,
     style: Annotated[
         str,
-        option(
-            "--style",
-            "auto|table|tree",
-            "auto uses a table for few keys, else a tree.",
-            rich_help_panel="python",
-        ),
+        option("--style auto|table|tree", "auto uses a table for few keys, else a tree.", "python"),
     ] = "auto",
-    function: Annotated[
-        str, option("--function", "NAME", "Name of the function.", rich_help_panel="python")
-    ] = "pick",
+    function: Annotated[str, option("--function NAME", "Name of the function.", "python")] = "pick",
 ) -> None:
     """Export results for vLLM, SGLang, Triton, or as Python.
 

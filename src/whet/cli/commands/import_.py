@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 def import_results(
     kind: Annotated[str, argument("FORMAT", "The format; see below.")],
     files: Annotated[list[str], argument("FILE", "Files to read.")],
-    kernel: Annotated[str | None, option("--kernel", "NAME", "Name for the kernel.")] = None,
-    device: Annotated[
-        str | None, option("--device", "NAME", "The device it was measured on.")
-    ] = None,
+    kernel: Annotated[str | None, option("--kernel NAME", "Name for the kernel.")] = None,
+    device: Annotated[str | None, option("--device NAME", "The device it was measured on.")] = None,
     names: Annotated[
-        str | None, option("--names", "A,B,…", "Names for the parts of Triton's keys, in order.")
+        str | None, option("--names A,B,…", "Names for the parts of Triton's keys, in order.")
     ] = None,
     store: StoreOption = None,
 ) -> None:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, StoreOption, argument, flag, option, resolved
+from whet.cli.arguments.options import JsonOption, StoreOption, argument, option, resolved
 from whet.cli.terminal.help import refuse_others
 from whet.cli.terminal.output import (
     Column,
     columns,
     count_text,
     fields,
+    flexible,
     page,
     print_json,
     print_lines,
+    right,
     seconds_text,
     table,
 )
@@ -28,7 +30,6 @@ from whet.targets.triton.jit.variants import Reachable, by_kernel, differences
 
 if TYPE_CHECKING:
     from whet.targets.triton.jit.records import Records
-    from whet.targets.triton.jit.specialization import Specialization
 
 
 def jit(
@@ -39,44 +40,37 @@ def jit(
     ] = None,
     other: Annotated[str | None, argument("ID", "Another one, to compare it with.")] = None,
     kernel: Annotated[
-        str | None, option("--kernel", "KERNEL", "Only this kernel.", rich_help_panel="the list")
+        str | None, option("--kernel KERNEL", "Only this kernel.", "the list")
     ] = None,
     reachable: Annotated[
         bool,
-        flag(
+        option(
             "--reachable",
             "Also list what was never met and other arguments would compile.",
-            rich_help_panel="the list",
+            "the list",
         ),
     ] = False,
     most: Annotated[
-        int, option("--most", "N", "At most N such a kernel.", min=0, rich_help_panel="the list")
+        int, option("--most N", "At most N such a kernel.", min=0, panel="the list")
     ] = 8,
     pointers: Annotated[
-        bool,
-        flag("--pointers", "Also change the alignment of pointers.", rich_help_panel="the list"),
+        bool, option("--pointers", "Also change the alignment of pointers.", "the list")
     ] = False,
     add: Annotated[
         list[str] | None,
         option(
-            "--add",
-            "NAME=VALUE…",
+            "--add NAME=VALUE…",
             "Add one that was not met, for 'whet pack --jit', with these arguments: n=1, x=*fp16, "
             "BLOCK=64.",
-            rich_help_panel="a kernel",
+            "a kernel",
         ),
     ] = None,
     like: Annotated[
         str | None,
-        option(
-            "--like",
-            "ID",
-            "With --add: change this one (default: the latest).",
-            rich_help_panel="a kernel",
-        ),
+        option("--like ID", "With --add: change this one (default: the latest).", "a kernel"),
     ] = None,
     bundle: Annotated[
-        Path | None, option("--bundle", "FILE", "Read a bundle, not what was recorded here.")
+        Path | None, option("--bundle FILE", "Read a bundle, not what was recorded here.")
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -228,9 +222,9 @@ def listing(found: Sequence[Specialization], more: Reachable | None) -> list[str
     reachable = more.found if more else ()
     layout = [
         Column("id"),
-        Column("kernel", flexible=True),
-        Column("special", flexible=True),
-        Column("took", align="right"),
+        flexible("kernel"),
+        flexible("special"),
+        right("took"),
         Column("status"),
     ]
     rows = []
@@ -266,7 +260,7 @@ def explained(one: Specialization) -> list[str]:
         "first met": _met(one),
         "binary": one.binary or f"none: {one.why or 'not compiled yet'}",
     }
-    layout = [Column("argument"), Column("compiled for", flexible=True), Column("met with")]
+    layout = [Column("argument"), flexible("compiled for"), Column("met with")]
     rows = [(a.name, _compiled_for(a), _value(a)) for a in one.arguments]
     return [one.id, *fields(about, page(), 11), "", *table(layout, rows, columns())]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
-from whet.cli.arguments.options import JsonOption, TransferOption, argument, flag, option
+from whet.cli.arguments.options import JsonOption, TransferOption, argument, option
 from whet.cli.arguments.reading import chosen, open_known
 from whet.cli.terminal.output import bytes_text, count_text, print_lines, say
 from whet.core.errors import UsageError
@@ -27,38 +27,34 @@ TablesArgument = Annotated[
         "Tables in whet's own format, Kernel Tuner caches or T4 files; or names of shipped tables.",
     ),
 ]
-RepeatsOption = Annotated[
-    int, option("--repeats", "N", "Tuning runs per strategy and table.", min=1)
-]
-StudySeedOption = Annotated[int, option("--seed", "N", "Seed of the first repeat.", min=0)]
+RepeatsOption = Annotated[int, option("--repeats N", "Tuning runs per strategy and table.", min=1)]
+StudySeedOption = Annotated[int, option("--seed N", "Seed of the first repeat.", min=0)]
 WorkloadsOption = Annotated[
     int | None,
     option(
-        "--workloads",
-        "N",
+        "--workloads N",
         "Use only N evenly spread workloads of a larger table (default: all).",
         min=1,
     ),
 ]
 ProcessesOption = Annotated[
-    int | None, option("--jobs", "N", "Parallel tuning runs (default: usable cores).", min=1)
+    int | None, option("--jobs N", "Parallel tuning runs (default: usable cores).", min=1)
 ]
 
 
 def searches(
     tables: TablesArgument,
     search: Annotated[
-        str | None, option("--search", "NAME,…", "Compare only these strategies (default: all).")
+        str | None, option("--search NAME,…", "Compare only these strategies (default: all).")
     ] = None,
-    evals: Annotated[int, option("--evals", "N", "Limit on evaluations.", min=2)] = 200,
+    evals: Annotated[int, option("--evals N", "Limit on evaluations.", min=2)] = 200,
     repeats: RepeatsOption = 20,
     seed: StudySeedOption = 0,
     transfer: TransferOption = None,
     workloads: WorkloadsOption = None,
     jobs: ProcessesOption = None,
     out: Annotated[
-        str | None,
-        option("--out", "NAME", "Write NAME.json, NAME-evaluations.svg and NAME-time.svg."),
+        str | None, option("--out NAME", "Write NAME.json, NAME-evaluations.svg and NAME-time.svg.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -83,18 +79,14 @@ def searches(
 
 def replay(
     tables: TablesArgument,
-    search: Annotated[str, option("--search", "NAME,…", "Strategies to replay.")] = "auto",
+    search: Annotated[str, option("--search NAME,…", "Strategies to replay.")] = "auto",
     evals: Annotated[
         str | None,
-        option(
-            "--evals", "N,…", "Report after these numbers of evaluations (default: 10,25,50,100)."
-        ),
+        option("--evals N,…", "Report after these numbers of evaluations (default: 10,25,50,100)."),
     ] = None,
     top: Annotated[
         str | None,
-        option(
-            "--top", "P%", "Report how many repeats tried one of the fastest P % of all configs."
-        ),
+        option("--top P%", "Report how many repeats tried one of the fastest P % of all configs."),
     ] = None,
     repeats: RepeatsOption = 20,
     seed: StudySeedOption = 0,
@@ -128,27 +120,26 @@ def pareto(
     workload: Annotated[
         str | None,
         option(
-            "--workload",
-            "NAME=VALUE,…",
+            "--workload NAME=VALUE,…",
             "The workload to use (default: M=4096,N=256,K=4096 if present, else the first).",
         ),
     ] = None,
     all_workloads: Annotated[
-        bool, flag("--all-workloads", "Use a different workload for every draw.")
+        bool, option("--all-workloads", "Use a different workload for every draw.")
     ] = False,
-    search: Annotated[str, option("--search", "NAME,…", "Strategies to add, or 'none'.")] = "auto",
-    draws: Annotated[int, option("--draws", "N", "Number of hyper-parameter draws.", min=2)] = 500,
-    runs: Annotated[int, option("--runs", "N", "Tuning runs per draw.", min=4)] = 30,
+    search: Annotated[str, option("--search NAME,…", "Strategies to add, or 'none'.")] = "auto",
+    draws: Annotated[int, option("--draws N", "Number of hyper-parameter draws.", min=2)] = 500,
+    runs: Annotated[int, option("--runs N", "Tuning runs per draw.", min=4)] = 30,
     compile_factor: Annotated[
-        int, option("--compile-factor", "N", "Number of parallel builds.", min=1)
+        int, option("--compile-factor N", "Number of parallel builds.", min=1)
     ] = 16,
     flops: Annotated[
         str | None,
-        option("--flops", "EXPR", "Operations per execution, such as '2*M*N*K', for TFLOPS."),
+        option("--flops EXPR", "Operations per execution, such as '2*M*N*K', for TFLOPS."),
     ] = None,
     seed: StudySeedOption = 0,
     jobs: ProcessesOption = None,
-    out: Annotated[str | None, option("--out", "NAME", "Write NAME.svg and NAME.html.")] = None,
+    out: Annotated[str | None, option("--out NAME", "Write NAME.svg and NAME.html.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Simulate the trade-off between tuning time and speed.
@@ -178,13 +169,11 @@ def record(
             "A kernel name (or FILE.py:NAME) for all its workloads, or the start of a workload id.",
         ),
     ],
-    out: Annotated[str, option("--out", "FILE", "Output file: NAME.whet.json.gz.")],
+    out: Annotated[str, option("--out FILE", "Output file: NAME.whet.json.gz.")],
     store: Annotated[
         list[str] | None,
         option(
-            "--store",
-            "PATH",
-            "Where results are stored; if repeated, each store is a separate visit.",
+            "--store PATH", "Where results are stored; if repeated, each store is a separate visit."
         ),
     ] = None,
 ) -> None:
@@ -357,5 +346,4 @@ def _told_apart(case: TableSource, cases: Sequence[TableSource]) -> str:
 
 
 def processes(jobs: int | None) -> int:
-
     return jobs or usable_cores()

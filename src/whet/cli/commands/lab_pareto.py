@@ -15,10 +15,12 @@ from whet.cli.commands.lab import processes, read_tables, searches_named
 from whet.cli.terminal.countdown import Countdown
 from whet.cli.terminal.output import (
     Column,
+    flexible,
     natural_width,
     page,
     print_json,
     print_lines,
+    right,
     tables,
     wrap,
 )
@@ -58,7 +60,6 @@ def simulate(
 
 
 def _part(name: str, number: int, parts: int) -> Countdown:
-
     noun = "draws" if name == "racing" else "tunings"
     return Countdown(noun, part=f"part {number} of {parts}, {name}")
 
@@ -159,10 +160,7 @@ def study_lines(study: Study, about: str, tflops: float | None, width: int) -> l
     lines = [*wrap(about, width, indent=2), "", f"frontier, {first.name}:"]
     lines += tables(_layout(first, tflops), _spread(_rows(study, first, tflops)), width)
     lines += ["", *wrap("seconds to reach a share of the optimum:", width)]
-    layout = [
-        Column("", flexible=True),
-        *(Column(f"{100 * s:.0f} %", align="right") for s in _REACHED),
-    ]
+    layout = [flexible(""), *(right(f"{100 * s:.0f} %") for s in _REACHED)]
     reached = [
         (cloud.name, *(_seconds(study.frontiers[cloud.name].seconds_to(s)) for s in _REACHED))
         for cloud in study.clouds
@@ -268,7 +266,7 @@ def _points(study: Study, cloud: Cloud, tflops: float | None) -> list[dict[str, 
 def _layout(cloud: Cloud, tflops: float | None) -> list[Column]:
     titles = ["tuning time", "% of optimum", *(["TFLOPS"] if tflops else []), "N_CONFIG"]
     titles += [] if cloud.exec_ms is None else ["EXEC_TIME"]
-    return [Column(title, align="right") for title in titles]
+    return [right(title) for title in titles]
 
 
 def _rows(study: Study, cloud: Cloud, tflops: float | None) -> list[tuple[str, ...]]:

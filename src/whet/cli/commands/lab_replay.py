@@ -16,6 +16,7 @@ from whet.cli.terminal.output import (
     natural_width,
     print_json,
     print_lines,
+    right,
     table,
     wrap,
 )
@@ -184,7 +185,7 @@ def _blocks(
     still is too wide in several tables of some columns each."""
     told = searches > 1 or cases == 1
     names = [*([Column("workload")] if cases > 1 else []), *([Column("search")] if told else [])]
-    values = [Column(title, align="right") for title in titles]
+    values = [right(title) for title in titles]
     rows = [
         (*([label] if cases > 1 else []), *([name] if told else []), *cells)
         for label, group in groups.items()

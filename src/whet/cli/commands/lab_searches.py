@@ -19,6 +19,7 @@ from whet.cli.terminal.output import (
     page,
     print_json,
     print_lines,
+    right,
     table,
     wrap,
 )
@@ -68,7 +69,6 @@ def compare_searches(
 
 
 def _as_json(found: StrategyComparison, verdict: str) -> dict[str, Any]:
-
     return {
         "v": 1,
         "tables": [
@@ -103,7 +103,6 @@ def _as_json(found: StrategyComparison, verdict: str) -> dict[str, Any]:
 
 
 def _lines(found: StrategyComparison, verdict: str, width: int) -> list[str]:
-
     order = found.standings["evaluations"].order
     common, labels = case_labels([one.case for one in found.baselines])
     own_ms = {one.search: found.own_ms(one.search) for one in order}
@@ -200,9 +199,9 @@ def _rows(
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
     layout = [
         Column("search"),
-        *(Column(axis, align="right") for axis in AXES),
-        Column("ms", align="right"),
-        *([Column("worst", align="right"), Column("on")] if worst else []),
+        *(right(axis) for axis in AXES),
+        right("ms"),
+        *([right("worst"), Column("on")] if worst else []),
     ]
     by_time = {one.search: one for one in standings["time"].order}
     rows = []

@@ -15,7 +15,6 @@ from whet.cli.arguments.options import (
     ProgramArgument,
     StoreOption,
     argument,
-    flag,
     option,
     resolved,
 )
@@ -39,12 +38,12 @@ FileArgument = Annotated[
 def update(
     file: FileArgument = None,
     kernel: KernelsOption = None,
-    keep: Annotated[bool, flag("--keep", "Add what is missing; change no entry.")] = False,
+    keep: Annotated[bool, option("--keep", "Add what is missing; change no entry.")] = False,
     prune: Annotated[
-        bool, flag("--prune", "Remove entries that the store knows nothing about.")
+        bool, option("--prune", "Remove entries that the store knows nothing about.")
     ] = False,
     dry_run: Annotated[
-        bool, flag("--dry-run", "Only show what would change; the exit code is then 1.")
+        bool, option("--dry-run", "Only show what would change; the exit code is then 1.")
     ] = False,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -60,7 +59,6 @@ def update(
       whet lock update --prune              also drop what the store does not know
       whet lock update --dry-run            what has changed in the store since
     """
-
     path = lock_path(file)
     before = dict(read_lock(path).by_id) if path.exists() else {}
     known = _stored(store, kernel)
@@ -89,12 +87,10 @@ def update(
 def merge(
     ours: Annotated[Path, argument("OURS", "A lock file.")],
     theirs: Annotated[Path, argument("THEIRS", "Another one.")],
-    base: Annotated[Path | None, option("--base", "FILE", "The file that both began from.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
-    ] = None,
+    base: Annotated[Path | None, option("--base FILE", "The file that both began from.")] = None,
+    output: Annotated[Path | None, option("--output -o FILE", "Where to write it.")] = None,
     dry_run: Annotated[
-        bool, flag("--dry-run", "Only show how they differ; the exit code is then 1.")
+        bool, option("--dry-run", "Only show how they differ; the exit code is then 1.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -113,7 +109,6 @@ def merge(
     Conflicts are listed, written between markers, and the exit code is 1: keep
     one side of each and remove the markers.
     """
-
     one = read_lock(ours)
     two = read_lock(theirs, like=one)
     if dry_run:
@@ -150,12 +145,10 @@ def _print_difference(ours: Path, theirs: Path, changes: LockDifference, json: b
 
 
 def lock_path(file: Path | None) -> Path:
-
     return Path(file or resolved().settings.lock or NAME).expanduser()
 
 
 def _stored(store: str | None, names: list[str] | None) -> StoredChoices:
-
     with open_known(store) as opened:
         if names:
             return stored_choices(opened, [one for name in names for one in chosen(opened, name)])
@@ -182,7 +175,6 @@ def _counts(changes: LockDifference) -> str:
 
 
 def _summary(path: Path, entries: int, changes: LockDifference, dry_run: bool) -> str:
-
     left = "; nothing was written (--dry-run)" if dry_run else ""
     return f"{path}: {count_text(entries, 'choice')} ({_counts(changes) or 'unchanged'}){left}"
 
@@ -224,9 +216,9 @@ def check(
     program: ProgramArgument = None,
     module: ModuleOption = None,
     lock: Annotated[
-        Path | None, option("--lock", "FILE", "The lock file (default: $WHET_LOCK, or whet.lock).")
+        Path | None, option("--lock FILE", "The lock file (default: $WHET_LOCK, or whet.lock).")
     ] = None,
-    accept: Annotated[bool, flag("--accept", "Accept lines that were changed by hand.")] = False,
+    accept: Annotated[bool, option("--accept", "Accept lines that were changed by hand.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Find entries that were changed by hand, or that fit no kernel.
@@ -239,7 +231,6 @@ def check(
 
     The exit code is 1 if entries do not fit, and 2 if the file cannot be read.
     """
-
     path = lock_path(lock)
     found = read_lock(path, accept=accept)
     if accept:

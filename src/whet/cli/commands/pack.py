@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.missed import RootOption, recorded_files
-from whet.cli.arguments.options import KernelsOption, StoreOption, argument, flag, option, resolved
+from whet.cli.arguments.options import KernelsOption, StoreOption, argument, option, resolved
 from whet.cli.arguments.reading import NothingKnownError, chosen, open_known, toolchain_text
 from whet.cli.commands.store import pick_lines, picks_json
 from whet.cli.terminal.output import (
-    Column,
     bytes_text,
     columns,
     count_text,
     fields,
+    flexible,
     page,
     print_json,
     print_lines,
+    right,
     say,
     table,
 )
@@ -42,26 +43,27 @@ def pack(
     file: Annotated[Path, argument("FILE", "The bundle to write.")],
     kernel: KernelsOption = None,
     best_only: Annotated[
-        bool, flag("--best-only", "Only the chosen configs: enough to use, not to continue tuning.")
+        bool,
+        option("--best-only", "Only the chosen configs: enough to use, not to continue tuning."),
     ] = False,
     binaries: Annotated[
-        Path | None, option("--binaries", "DIR", "Also pack compiled kernels from this directory.")
+        Path | None, option("--binaries DIR", "Also pack compiled kernels from this directory.")
     ] = None,
     missed: Annotated[
-        bool, flag("--missed", "Also pack keys that were recorded and not tuned yet.")
+        bool, option("--missed", "Also pack keys that were recorded and not tuned yet.")
     ] = False,
     lock: Annotated[
-        Path | None, option("--lock", "FILE", "Only what this lock file chooses, and as it does.")
+        Path | None, option("--lock FILE", "Only what this lock file chooses, and as it does.")
     ] = None,
     jit: Annotated[
-        bool, flag("--jit", "Also pack the kernels that WHET_JIT=record has met.")
+        bool, option("--jit", "Also pack the kernels that WHET_JIT=record has met.")
     ] = False,
     reachable: Annotated[
-        bool, flag("--reachable", "With --jit, also what other integer arguments would compile.")
+        bool, option("--reachable", "With --jit, also what other integer arguments would compile.")
     ] = False,
-    most: Annotated[int, option("--most", "N", "At most N such a kernel.", min=0)] = 8,
+    most: Annotated[int, option("--most N", "At most N such a kernel.", min=0)] = 8,
     pointers: Annotated[
-        bool, flag("--pointers", "With --reachable, also unaligned pointers.")
+        bool, option("--pointers", "With --reachable, also unaligned pointers.")
     ] = False,
     root: RootOption = None,
     store: StoreOption = None,
@@ -190,7 +192,6 @@ def _known(store: str | None, *, empty: bool) -> Store:
 def _chosen(store: StoreReader, names: list[str] | None, *, needed: bool) -> dict[str, str] | None:
     """The kernels of the workloads that were asked for, by workload id; None is all of them. Where
     it is not `needed`, a kernel may have none: it was recorded and never tuned."""
-
     if not names:
         return None
     found: dict[str, str] = {}
@@ -273,10 +274,7 @@ def _listing(bundle: Bundle) -> list[str]:
         or "none",
         "tools": [printable(toolchain_text(one)) for one in manifest.toolchains] or "none",
     }
-    layout = [
-        Column("kernel", flexible=True),
-        *(Column(name, align="right") for name in ("workloads", "trials", "runs")),
-    ]
+    layout = [flexible("kernel"), *(right(name) for name in ("workloads", "trials", "runs"))]
     rows = [
         (kernel.name, f"{kernel.workloads:,}", f"{kernel.trials:,}", f"{kernel.runs:,}")
         for kernel in manifest.kernels

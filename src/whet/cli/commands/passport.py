@@ -20,8 +20,10 @@ from whet.cli.terminal.output import (
     Column,
     count_text,
     fields,
+    flexible,
     ns_text,
     printable,
+    right,
     seconds_text,
     shorten,
     table,
@@ -187,12 +189,12 @@ def _keys(keys: Sequence[KernelKey], width: int) -> list[str]:
     devices = len({key.workload.device.name for key in keys}) > 1
     layout = [
         Column("id"),
-        Column("key", flexible=True),
-        *([Column("device", flexible=True)] if devices else []),
+        flexible("key"),
+        *([flexible("device")] if devices else []),
         Column("state"),
-        Column("best", align="right"),
-        Column("over first", align="right"),
-        Column("pick", flexible=True),
+        right("best"),
+        right("over first"),
+        flexible("pick"),
     ]
     varying = _varying([key.workload for key in shown])
     rows = [

@@ -29,7 +29,6 @@ from whet.cli.arguments.options import (
     QuietOption,
     StoreOption,
     argument,
-    flag,
     option,
     read_keys,
     resolved,
@@ -40,9 +39,11 @@ from whet.cli.terminal.output import (
     bytes_text,
     columns,
     first_line,
+    flexible,
     page,
     print_json,
     print_lines,
+    right,
     say,
     seconds_text,
     table,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from whet.store import Store
     from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
-    from whet.targets.triton.offline.precompile import Made, Order
+    from whet.targets.triton.offline.precompile import Order
     from whet.targets.triton.packed.architectures import Architecture
 
 WHICH = ("space", "stored", "pick")
@@ -83,26 +84,23 @@ def precompile(
     arch: Annotated[
         list[str] | None,
         option(
-            "--arch",
-            "h100,gfx942",
+            "--arch h100,gfx942",
             "GPUs to compile for: a name such as h100 or mi300x, or an architecture such "
             "as sm_90 or gfx942 (repeatable).",
         ),
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option(
-            "--keys",
-            "--key",
-            metavar="M=64,N=32",
-            help="A key to compile for, passed to inputs=, or a JSON file with a list of keys "
+        option(
+            "--keys --key M=64,N=32",
+            "A key to compile for, passed to inputs=, or a JSON file with a list of keys "
             "(repeatable).",
         ),
     ] = None,
     inputs: InputsOption = None,
     missed: Annotated[
         bool,
-        flag(
+        option(
             "--missed",
             "Compile for the calls recorded by mode 'record': all, or those of "
             "FILE.py:KERNEL. --arch defaults to the GPUs they were recorded on.",
@@ -112,13 +110,12 @@ def precompile(
     configs: Annotated[
         str,
         option(
-            "--configs",
-            "|".join(WHICH),
+            f"--configs {'|'.join(WHICH)}",
             "Compile all configs, those measured in the store, or the one that would be used.",
         ),
     ] = "space",
     out: Annotated[
-        str | None, option("--out", "DIR", "Output directory (default: the setting binaries).")
+        str | None, option("--out DIR", "Output directory (default: the setting binaries).")
     ] = None,
     jobs: JobsOption = None,
     store: StoreOption = None,
@@ -423,9 +420,9 @@ def _table(shown: Sequence[Made], width: int) -> list[str]:
     title = ", ".join([*kernel, *([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
     layout = [
         Column("arch"),
-        *([] if one_key else [Column("key", flexible=True)]),
-        Column("config", flexible=True),
-        *(Column(title, align="right") for title in ("shared", "regs", "spilled", "occ.", "built")),
+        *([] if one_key else [flexible("key")]),
+        flexible("config"),
+        *(right(title) for title in ("shared", "regs", "spilled", "occ.", "built")),
     ]
     rows = [
         (label, *([] if one_key else [key]), config, *_used(one))

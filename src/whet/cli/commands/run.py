@@ -12,26 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from whet.cli.arguments.locate import install_whet
 from whet.cli.arguments.options import (
     JobsOption,
     L2BytesOption,
     L2Option,
     StoreOption,
     argument,
-    flag,
+    option,
     pass_on,
 )
 from whet.cli.terminal.output import (
-    Column,
     count_text,
+    flexible,
     page,
     print_lines,
+    right,
     seconds_text,
     shorten,
     table,
     wrap,
 )
-from whet.core.errors import UsageError, no_triton
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.targets.triton.install import InstalledKernel
@@ -74,12 +76,12 @@ def _report() -> None:
 def run(
     script: Annotated[str, argument("SCRIPT.py", "The script, or the module with -m.")],
     arguments: Annotated[list[str] | None, argument("ARGS", "Arguments for the script.")] = None,
-    module: Annotated[bool, flag("-m", "Run a module, like python -m.")] = False,
+    module: Annotated[bool, option("-m", "Run a module, like python -m.")] = False,
     report: Annotated[
-        bool, flag("--report", "List every autotuner and its cost at the end.")
+        bool, option("--report", "List every autotuner and its cost at the end.")
     ] = False,
     record: Annotated[
-        bool, flag("--record", "Tune nothing; record keys for 'whet tune --missed'.")
+        bool, option("--record", "Tune nothing; record keys for 'whet tune --missed'.")
     ] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
@@ -98,7 +100,7 @@ def run(
     pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes, mode=mode)
     if not module:
         _check_file(Path(script))
-    _install()
+    install_whet()
     folder = os.getcwd() if module else str(Path(script).resolve().parent)
     if not sys.flags.safe_path:
         sys.path.insert(0, folder)
@@ -122,22 +124,7 @@ def _check_module(name: str) -> None:
         raise UsageError(f"no such module: {name}")
 
 
-def _install() -> None:
-    try:
-        from whet.targets.triton.install import install
-
-        install()
-    except ImportError as error:
-        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
-
-
-_LAYOUT = (
-    Column("kernel", flexible=True),
-    Column("line", align="right"),
-    Column("tuned by", flexible=True),
-    Column("keys", align="right"),
-    Column("spent", align="right"),
-)
+_LAYOUT = (flexible("kernel"), right("line"), flexible("tuned by"), right("keys"), right("spent"))
 
 
 def report(kernels: Sequence[InstalledKernel], interpreted: bool = False) -> list[str]:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whet.cli.arguments.locate import locate
-from whet.cli.arguments.options import (
-    BUDGETS,
-    JsonOption,
-    StoreOption,
-    argument,
-    flag,
-    option,
-    resolved,
-)
+from whet.cli.arguments.options import BUDGETS, JsonOption, StoreOption, argument, option, resolved
 from whet.cli.terminal.help import refuse_others
 from whet.cli.terminal.output import ns_text, page, print_json, wrap
 from whet.core.errors import UsageError, did_you_mean
@@ -48,56 +40,39 @@ def schedule(
     payload: Annotated[
         str | None,
         option(
-            "--payload",
-            "PAYLOAD",
-            "What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
+            "--payload PAYLOAD", "What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file."
         ),
     ] = None,
     suggest: Annotated[
         bool,
-        flag(
+        option(
             "--suggest",
             "Say which loops may be tiled, reordered, parallelized and fused.",
-            rich_help_panel="one schedule",
+            "one schedule",
         ),
     ] = False,
     step: Annotated[
         int | None,
-        option(
-            "--step",
-            "N",
-            "Print the IR after step N; 0 is the payload.",
-            rich_help_panel="one schedule",
-        ),
+        option("--step N", "Print the IR after step N; 0 is the payload.", "one schedule"),
     ] = None,
     diff: Annotated[
         tuple[int, int] | None,
-        option(
-            "--diff",
-            "N M",
-            "Print what changes from step N to step M.",
-            rich_help_panel="one schedule",
-        ),
+        option("--diff N M", "Print what changes from step N to step M.", "one schedule"),
     ] = None,
     values: Annotated[
         list[str] | None,
         option(
-            "--set",
-            "NAME=VALUE",
+            "--set NAME=VALUE",
             "A value other than the first config's (repeatable).",
-            rich_help_panel="one schedule",
+            "one schedule",
         ),
     ] = None,
     explore: Annotated[
         bool,
-        flag(
-            "--explore",
-            "Then show them side by side in the browser.",
-            rich_help_panel="several schedules",
-        ),
+        option("--explore", "Then show them side by side in the browser.", "several schedules"),
     ] = False,
     budget: Annotated[
-        str | None, option("--budget", "BUDGET", BUDGETS, rich_help_panel="several schedules")
+        str | None, option("--budget BUDGET", BUDGETS, panel="several schedules")
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -268,7 +243,6 @@ def _completed(texts: Sequence[str]) -> list[str]:
 
 
 def _located(what: str, payload: str | None) -> ScheduleTarget:
-
     if not what.endswith(".mlir"):
         return located_schedule(what)
     if payload is None:
@@ -286,7 +260,6 @@ def _labels(texts: Sequence[str], rows: Sequence[ComparedSchedule]) -> list[str]
 
 
 def _print(rows: Sequence[ComparedSchedule], labels: Sequence[str]) -> None:
-
     slowest = max(one.median_ns for one in rows)
     width = max(map(len, labels))
     for label, one in zip(labels, rows, strict=True):

@@ -15,7 +15,6 @@ from whet.cli.arguments.options import (
     ModuleOption,
     ProgramArgument,
     StoreOption,
-    flag,
     option,
     resolved,
 )
@@ -23,6 +22,7 @@ from whet.cli.terminal.output import (
     Column,
     bytes_text,
     columns,
+    flexible,
     page,
     print_json,
     print_lines,
@@ -42,14 +42,13 @@ def settings(
     kernel: Annotated[
         str | None,
         option(
-            "--kernel",
-            "NAME",
+            "--kernel NAME",
             "Show what applies to one kernel: KERNEL, MODULE:KERNEL or FILE.py:KERNEL.",
         ),
     ] = None,
     check: Annotated[
         bool,
-        flag(
+        option(
             "--check", "Check the policy file: rules that match no kernel, do not fit, or disagree."
         ),
     ] = False,
@@ -135,7 +134,7 @@ def settings(
         told = {r.name: {"value": r.value, "source": r.kind, "where": r.where} for r in rows}
         print_json({"v": 1, **about, "settings": told})
         return
-    layout = [Column("setting"), Column("value", flexible=True), Column("from", flexible=True)]
+    layout = [Column("setting"), flexible("value"), flexible("from")]
     lines = [(row.name, row.shown, row.source) for row in rows]
     print_lines(table(layout, lines, columns()))
     if kernel is not None:
@@ -217,7 +216,6 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
 
 
 def _doubt(name: str, module_known: bool, stored: list[str]) -> str:
-
     if module_known:
         return ""
     if name in stored:

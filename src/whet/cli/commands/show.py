@@ -6,15 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whet.cli.arguments.options import (
-    NAMED,
-    JsonOption,
-    StoreOption,
-    TableOption,
-    argument,
-    flag,
-    option,
-)
+from whet.cli.arguments.options import NAMED, JsonOption, StoreOption, TableOption, argument, option
 from whet.cli.terminal.help import refuse_others
 from whet.core.errors import UsageError, did_you_mean
 
@@ -35,61 +27,40 @@ def show(
     ] = None,
     status: Annotated[
         list[str] | None,
-        option(
-            "--status",
-            "STATUS",
-            "Only this status: ok, build_error, … (repeatable).",
-            rich_help_panel="trials",
-        ),
+        option("--status STATUS", "Only this status: ok, build_error, … (repeatable).", "trials"),
     ] = None,
     every: Annotated[
         bool,
-        flag(
-            "--all",
-            "Include superseded trials, not only the latest of each config.",
-            rich_help_panel="trials",
-        ),
+        option("--all", "Include superseded trials, not only the latest of each config.", "trials"),
     ] = False,
     limit: Annotated[
         int | None,
         option(
-            "--limit",
-            "N",
+            "--limit N",
             "Show at most N measured and N failed trials; 0 shows all (default: 20; all with "
             "--json).",
             min=0,
-            rich_help_panel="trials",
+            panel="trials",
         ),
     ] = None,
-    x: Annotated[
-        str | None, option("--x", "PARAMETER", "The parameter across.", rich_help_panel="space")
-    ] = None,
-    y: Annotated[
-        str | None, option("--y", "PARAMETER", "The parameter down.", rich_help_panel="space")
-    ] = None,
+    x: Annotated[str | None, option("--x PARAMETER", "The parameter across.", "space")] = None,
+    y: Annotated[str | None, option("--y PARAMETER", "The parameter down.", "space")] = None,
     run: Annotated[
-        str | None,
-        option(
-            "--run", "RUN_ID", "A run id, or the start of one.", rich_help_panel="history, cost"
-        ),
+        str | None, option("--run RUN_ID", "A run id, or the start of one.", "history, cost")
     ] = None,
     top: Annotated[
         int | None,
         option(
-            "--top",
-            "N",
+            "--top N",
             "Show at most N configs and N keys; 0 shows all (default: 10; all with --json).",
             min=0,
-            rich_help_panel="cost",
+            panel="cost",
         ),
     ] = None,
     timeline: Annotated[
         str | None,
         option(
-            "--timeline",
-            "FILE",
-            "Write a timeline for ui.perfetto.dev instead of the report.",
-            rich_help_panel="cost",
+            "--timeline FILE", "Write a timeline for ui.perfetto.dev instead of the report.", "cost"
         ),
     ] = None,
     table: TableOption = None,

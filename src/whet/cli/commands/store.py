@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import platform
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, StoreOption, argument, flag, option, resolved
+from whet.cli.arguments.options import JsonOption, StoreOption, argument, option, resolved
 from whet.cli.arguments.reading import (
     SHORT_ID,
     NothingKnownError,
@@ -34,17 +31,18 @@ from whet.cli.terminal.output import (
     bytes_text,
     columns,
     count_text,
+    flexible,
     ns_text,
     page,
     print_json,
     print_lines,
+    right,
     table,
     wrap,
 )
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import UsageError
 from whet.core.workload import Workload
 from whet.store import (
-    GcReport,
     MergedPick,
     Store,
     StoreReader,
@@ -53,15 +51,7 @@ from whet.store import (
     store_place,
     unsent,
 )
-from whet.store.matching import (
-    arriving,
-    built_with,
-    current,
-    identity,
-    lookalikes,
-    matches,
-    versions,
-)
+from whet.store.merging import arriving, identity, lookalikes
 from whet.store.upkeep import (
     counts_of,
     faults_in,
@@ -74,21 +64,18 @@ from whet.store.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from whet.store.postgres.verified import PromotionReport
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    from whet.store.postgres.promoting import PromotionReport
 
 
 def stats(
-    every: Annotated[bool, flag("--list", "List the stored workloads.")] = False,
+    every: Annotated[bool, option("--list", "List the stored workloads.")] = False,
     check: Annotated[
         bool,
-        flag("--check", "Read every stored result and report damage; the exit code is then 1."),
+        option("--check", "Read every stored result and report damage; the exit code is then 1."),
     ] = False,
     ray: Annotated[
         str | None,
-        option("--ray", "ADDRESS", "Show who tunes and builds what on a Ray cluster, or auto."),
+        option("--ray ADDRESS", "Show who tunes and builds what on a Ray cluster, or auto."),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -204,110 +191,24 @@ def _count(store: str | None, json: bool) -> None:
         )
         lines.append(f"  {here.refused[-1]}")
     for title, counts in (("kernel", found.kernels), ("device", found.devices)):
-        layout = [Column(title, flexible=True), Column("workloads", align="right")]
+        layout = [flexible(title), right("workloads")]
         rows = [(name, f"{count:,}") for name, count in counts.items()]
         lines += ["", *table(layout, rows, columns())] if rows else []
     if found.writers:
-        layout = [Column("written by", flexible=True), Column("trials", align="right")]
+        layout = [flexible("written by"), right("trials")]
         layout += [Column("last")]
         writers = [(str(o.writer), f"{o.trials:,}", moment_text(o.last)) for o in found.writers]
         lines += ["", *table(layout, writers, columns())]
     print_lines(lines)
 
 
-def gc(
-    older_than: Annotated[
-        str | None,
-        option("--older-than", "AGE", "Workloads not tuned for this long: 12h, 30d, 8w."),
-    ] = None,
-    superseded: Annotated[
-        bool, flag("--superseded", "Trials replaced by a later trial of the same config.")
-    ] = False,
-    kernel: Annotated[
-        str | None,
-        option("--kernel", "NAME", "Only this kernel; without other criteria, all of it."),
-    ] = None,
-    max_size: Annotated[
-        str | None,
-        option(
-            "--max-size",
-            "SIZE",
-            "Remove superseded trials, then the workloads tuned longest ago, until the "
-            "store fits: 500M, 2G.",
-        ),
-    ] = None,
-    toolchain: Annotated[
-        list[str] | None,
-        option("--toolchain", "TOOL=VERSION", "Only results built with this version: triton=3.5."),
-    ] = None,
-    other_toolchains: Annotated[
-        bool,
-        flag(
-            "--other-toolchains",
-            "Only results from versions that are neither installed here nor the newest.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Show what would be removed, and remove nothing.")
-    ] = False,
-    store: StoreOption = None,
-) -> None:
-    """Remove results.
-
-    --kernel, --toolchain and --other-toolchains limit what the other options remove. Used alone,
-    they remove everything that matches.
-
-    Examples:
-      whet store gc --older-than 90d --dry-run   show what would be removed
-      whet store gc --superseded                 results replaced by newer ones
-      whet store gc --kernel matmul              everything about one kernel
-      whet store gc --max-size 500M              the oldest, until the rest fits
-      whet store gc --toolchain triton=3.5       results built with this version
-      whet store gc --other-toolchains           results from old versions only
-    """
-
-    if not (older_than or superseded or kernel or max_size or toolchain or other_toolchains):
-        raise UsageError(
-            "say what to remove: --older-than AGE, --superseded, --kernel NAME, --max-size "
-            "SIZE, --toolchain TOOL=VERSION or --other-toolchains"
-        )
-    age = None if older_than is None else _seconds(older_than)
-    size = None if max_size is None else _bytes(max_size)
-    try:
-        with open_known(store, read_only=dry_run, bundle=False) as opened:
-            ids, said = None, list[str]()
-            if toolchain or other_toolchains:
-                ids, said = of_toolchains(opened, toolchain or [], other_toolchains)
-            # By the column first: where rows are damaged, only the others can be asked for names.
-            if kernel is not None and not opened.gc(kernel=kernel, dry_run=True).workloads:
-                meant = {one.workload.id: one.workload.kernel for one in chosen(opened, kernel)}
-                if kernel not in meant.values():  # another name of it, or one file's alone
-                    ids = [id for id in meant if ids is None or id in ids]
-                    kernel = None
-            report = opened.gc(
-                older_than_s=age,
-                superseded=superseded,
-                kernel=kernel,
-                workloads=ids,
-                max_bytes=size,
-                dry_run=dry_run,
-            )
-    except NothingKnownError as nothing:
-        print(nothing)
-        return
-    print_lines([*swept(report), *said])
-    if size is not None and report.bytes_left > size and not dry_run:
-        print(f"the store is still larger than {max_size}: nothing else can be removed")
-
-
 def merge(
     others: Annotated[list[str], argument("OTHER", "Stores, or bundles of 'whet pack', to read.")],
     binaries: Annotated[
-        Path | None,
-        option("--binaries", "DIR", "Where to put compiled kernels.", rich_help_panel="bundles"),
+        Path | None, option("--binaries DIR", "Where to put compiled kernels.", "bundles")
     ] = None,
     listing: Annotated[
-        bool, flag("--list", "List the contents and change nothing.", rich_help_panel="bundles")
+        bool, option("--list", "List the contents and change nothing.", "bundles")
     ] = False,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -381,34 +282,20 @@ def _merged(other: str, opened: Store) -> tuple[list[str], dict[str, Any]]:
     return lines, {"store": source.location, "new": numbers, "picks": picks_json(report.picks)}
 
 
-def _seconds(age: str) -> float:
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", age.strip().lower())
-    if match is None:
-        raise UsageError(f"--older-than '{age}' is not valid; use an age, such as 12h, 30d or 8w")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def _bytes(size: str) -> int:
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", size.strip().upper())
-    if match is None:
-        raise UsageError(f"--max-size '{size}' is not valid; use a size, such as 500M or 2G")
-    return int(float(match[1]) * _SIZES[match[2]])
-
-
 def init(
     upgrade: Annotated[
-        bool, flag("--upgrade", "Upgrade a store to the schema of this version of whet.")
+        bool, option("--upgrade", "Upgrade a store to the schema of this version of whet.")
     ] = False,
     reader: Annotated[
-        list[str] | None, option("--reader", "ROLE", "A database role that may read.")
+        list[str] | None, option("--reader ROLE", "A database role that may read.")
     ] = None,
     contributor: Annotated[
         list[str] | None,
-        option("--contributor", "ROLE", "One that adds results and cannot change or remove any."),
+        option("--contributor ROLE", "One that adds results and cannot change or remove any."),
     ] = None,
     promoter: Annotated[
         list[str] | None,
-        option("--promoter", "ROLE", "One that decides what production uses, and adds no results."),
+        option("--promoter ROLE", "One that decides what production uses, and adds no results."),
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -449,10 +336,10 @@ def _version_text(version: int | None) -> str:
 
 def promote(
     name: Annotated[str | None, argument("KERNEL", "A kernel, or a workload's id.")] = None,
-    every: Annotated[bool, flag("--all", "Every workload in the store.")] = False,
-    take_back: Annotated[bool, flag("--withdraw", "Production no longer uses these.")] = False,
-    note: Annotated[str, option("--note", "TEXT", "Why.")] = "",
-    dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
+    every: Annotated[bool, option("--all", "Every workload in the store.")] = False,
+    take_back: Annotated[bool, option("--withdraw", "Production no longer uses these.")] = False,
+    note: Annotated[str, option("--note TEXT", "Why.")] = "",
+    dry_run: Annotated[bool, option("--dry-run", "Only show what would change.")] = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -467,8 +354,8 @@ def promote(
       whet store promote --all --dry-run
       whet store promote matmul --withdraw
     """
-    from whet.store.postgres.verified import promote as put_forward
-    from whet.store.postgres.verified import withdraw
+    from whet.store.postgres.promoting import promote as put_forward
+    from whet.store.postgres.promoting import withdraw
 
     if (name is None) is not every:
         raise UsageError("name a kernel or a workload, or use --all for all of them")
@@ -508,18 +395,14 @@ def _promotion_json(report: PromotionReport) -> dict[str, Any]:
 def key(
     context: typer.Context,
     new: Annotated[
-        str | None, option("--new", "PATH", "Create a key: where to write its private part.")
+        str | None, option("--new PATH", "Create a key: where to write its private part.")
     ] = None,
-    name: Annotated[
-        str, option("--name", "NAME", "Whose key it is.", rich_help_panel="--new")
-    ] = "",
+    name: Annotated[str, option("--name NAME", "Whose key it is.", "--new")] = "",
     revoke: Annotated[
         str | None,
-        option(
-            "--revoke", "KEY-ID", "Refuse all that a key, the first word of its line, has signed."
-        ),
+        option("--revoke KEY-ID", "Refuse all that a key, the first word of its line, has signed."),
     ] = None,
-    reason: Annotated[str, option("--reason", "TEXT", "Why.", rich_help_panel="--revoke")] = "",
+    reason: Annotated[str, option("--reason TEXT", "Why.", "--revoke")] = "",
     store: StoreOption = None,
 ) -> None:
     """Create a key that signs results and print its public part, or revoke one.
@@ -552,12 +435,12 @@ def listing(location: str, size: int | None, known: list[WorkloadSummary]) -> li
     sources = source_labels([one.workload for one in known])
     layout = [
         Column("id"),
-        Column("workload", flexible=True),
-        *([Column("source", flexible=True)] if sources else []),
-        Column("configs", align="right"),
-        Column("ok", align="right"),
-        Column("trials", align="right"),
-        Column("best", align="right"),
+        flexible("workload"),
+        *([flexible("source")] if sources else []),
+        right("configs"),
+        right("ok"),
+        right("trials"),
+        right("best"),
         Column("last tuned"),
     ]
     rows = [
@@ -590,16 +473,6 @@ def counts_text(workloads: int, trials: int, runs: int) -> str:
     return ", ".join(
         (count_text(workloads, "workload"), count_text(trials, "trial"), count_text(runs, "run"))
     )
-
-
-def swept(report: GcReport) -> list[str]:
-    counts = counts_text(report.workloads, report.trials, report.runs)
-    verb = "would remove" if report.dry_run else "removed"
-    lines = [f"{verb} {counts} ({bytes_text(report.bytes_freed)})"]
-    if report.kernels:
-        kernels = ", ".join(f"{n:,} of {kernel}" for kernel, n in report.kernels.items())
-        lines += wrap(f"workloads: {kernels}", page(), indent=2)
-    return lines
 
 
 def by_device(workloads: list[Workload]) -> list[str]:
@@ -660,66 +533,8 @@ def namesakes(store: StoreReader) -> list[str]:
 
 
 # A store may come from anybody: only programs of these names are asked for their version.
-_COMPILER = re.compile(r"(?:[a-z0-9_]+-)*(?:cc|gcc|clang|icx|tcc)(?:-[0-9.]+)?")
-
-
-def of_toolchains(
-    store: StoreReader, named: list[str], others: bool
-) -> tuple[list[str], list[str]]:
-    """The ids of the workloads that were built with what is named, or with what is outdated; and
-    a line for each tool that says which versions those are."""
-    workloads = [one.workload for one in store.workloads()]
-    known = versions(workloads)
-    wanted = [_tool(text, known) for text in named]
-    kept = current(known, installed(known)) if others else known
-    chosen = {
-        tool: [
-            version
-            for version in some
-            if version not in kept[tool]
-            or any(tool == other and matches(version, text) for other, text in wanted)
-        ]
-        for tool, some in known.items()
-    }
-    said = [
-        line
-        for tool, some in chosen.items()
-        if some
-        for line in wrap(f"built with {tool} {', '.join(some)}", page(), indent=2)
-    ]
-    return [workload.id for workload in workloads if built_with(workload, chosen)], said
-
-
-def _tool(text: str, known: Mapping[str, object]) -> tuple[str, str]:
-    tool, equals, version = (part.strip() for part in text.partition("="))
-    if not equals or not tool or not version:
-        raise UsageError(f"--toolchain '{text}' is not valid; use TOOL=VERSION, such as triton=3.5")
-    if known and tool not in known:
-        raise UsageError(f"no result was built with '{tool}'{did_you_mean(tool, known)}")
-    return tool, version
-
-
-def installed(tools: Iterable[str]) -> dict[str, str]:
-    """Those of the tools that are here, with their versions; nothing heavy is imported."""
-    found = {tool: _version(tool) for tool in tools}
-    return {tool: version for tool, version in found.items() if version is not None}
-
-
-def _version(tool: str) -> str | None:
-    if tool == "python":
-        return platform.python_version()
-    if _COMPILER.fullmatch(tool):
-        from whet.targets.native.compile import compiler_version
-
-        return compiler_version(tool)
-    try:
-        return metadata.version(tool)
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
-
-
 def _cluster(address: str, json: bool) -> None:
-    from whet.engine.executors.ray_cluster import read_cluster
+    from whet.engine.executors.cluster_view import read_cluster
 
     found = read_cluster(address)
     if json:
@@ -729,22 +544,16 @@ def _cluster(address: str, json: bool) -> None:
 
 
 def cluster_text(found: Mapping[str, Any], width: int) -> list[str]:
-
     machines = [
         (one["name"], str(one["cpus"]), str(one["gpus"]), _building(found, one["name"]))
         for one in found["machines"]
     ]
-    layout = [
-        Column("machine"),
-        Column("cores", align="right"),
-        Column("GPUs", align="right"),
-        Column("building", flexible=True),
-    ]
+    layout = [Column("machine"), right("cores"), right("GPUs"), flexible("building")]
     lines = table(layout, machines, width)
     if "devices" not in found:
         return [*lines, "", "no tuning is under way"]
     devices = [(name, doing or "idle") for name, doing in found["devices"].items()]
-    lines += ["", *table([Column("device"), Column("doing", flexible=True)], devices, width)]
+    lines += ["", *table([Column("device"), flexible("doing")], devices, width)]
     return [*lines, *(["", *found["refused"]] if found["refused"] else [])]
 
 

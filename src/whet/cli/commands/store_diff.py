@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JsonOption, argument, flag
+from whet.cli.arguments.options import JsonOption, argument, option
 from whet.cli.arguments.reading import (
     check_there,
     device_text,
@@ -21,9 +21,11 @@ from whet.cli.terminal.output import (
     Column,
     columns,
     count_text,
+    flexible,
     ns_text,
     print_json,
     print_lines,
+    right,
     table,
     times_text,
     wrap,
@@ -45,7 +47,7 @@ def diff(
     kernel: Annotated[
         str | None, argument("NAME", "Only this kernel, named as for 'whet best'.")
     ] = None,
-    exit_code: Annotated[bool, flag("--exit-code", "Exit with 1 if any pick differs.")] = False,
+    exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if any pick differs.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare the picks of two stores.
@@ -101,10 +103,10 @@ def _lines(found: Sequence[Difference]) -> list[str]:
         return []
     layout = [
         Column("pick"),
-        Column("workload", flexible=True),
-        Column("A", align="right"),
-        Column("B", align="right"),
-        Column("B/A", align="right"),
+        flexible("workload"),
+        right("A"),
+        right("B"),
+        right("B/A"),
         Column("faster"),
     ]
     rows = [
@@ -132,7 +134,6 @@ def _verdict(one: Difference) -> str:
 
 
 def _details(one: Difference, width: int) -> list[str]:
-
     if one.a is None or one.b is None:
         return []
     texts = []
@@ -156,7 +157,6 @@ def _pick(one: WorkloadSummary) -> str:
 
 
 def _part(part: str, workload: Workload) -> str:
-
     if part == "device":
         return device_text(workload.device)
     return toolchain_text(workload.toolchain) if part == "toolchain" else workload.fingerprint[:8]
@@ -175,7 +175,6 @@ def _counts(found: Sequence[Difference]) -> dict[str, int]:
 
 
 def _summary(found: Sequence[Difference]) -> str:
-
     counts = _counts(found)
     told = f" ({counts['told_apart']} significant)" if counts["other"] else ""
     return (

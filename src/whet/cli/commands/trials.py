@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from whet.cli.arguments.reading import NothingKnownError, chosen, coverage_of, open_known
+from whet.cli.arguments.reading import chosen, coverage_of, empty_as, open_known
 from whet.cli.terminal.output import (
     Column,
     columns,
     count_text,
     first_line,
+    flexible,
     narrowed,
     ns_text,
     page,
     print_json,
     print_lines,
+    right,
     table,
     times_text,
     told_by_values,
@@ -42,20 +44,16 @@ def trials(
     json: bool,
 ) -> None:
     statuses = [_status(text) for text in status]
-    try:
-        with open_known(store) as opened:
-            found = [
-                (
-                    one,
-                    coverage_of(opened.runs(one.workload.id), one.configs),
-                    _sorted(opened.trials(one.workload.id, all=every), statuses),
-                )
-                for one in (chosen(opened, name) if name else chosen(opened, None)[:1])
-            ]
-    except NothingKnownError:
-        if json:
-            print_json({"v": 1, "workloads": []})
-        raise
+    empty = {"v": 1, "workloads": []} if json else None
+    with empty_as(empty), open_known(store) as opened:
+        found = [
+            (
+                one,
+                coverage_of(opened.runs(one.workload.id), one.configs),
+                _sorted(opened.trials(one.workload.id, all=every), statuses),
+            )
+            for one in (chosen(opened, name) if name else chosen(opened, None)[:1])
+        ]
     if json:
         print_json(
             {
@@ -106,7 +104,6 @@ def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
 def _listing(
     one: WorkloadSummary, coverage: Coverage | None, tried: Sequence[Trial], limit: int
 ) -> list[str]:
-
     workload, pick = one.workload, None if one.best is None else one.best.config
     configs = count_text(len({trial.config for trial in tried}), "config")
     lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
@@ -139,14 +136,13 @@ def _why_slower(pick: Config, tried: Sequence[Trial], coverage: Coverage | None)
 
 
 def _measured_table(measured: Sequence[Trial], pick: Config | None, width: int) -> list[str]:
-
     fastest = measured[0].median_ns
     layout = [
-        Column("median", align="right"),
+        right("median"),
         Column("of fastest", align="right", optional=True),
         Column("samples", align="right", optional=True),
         Column("status", optional=True),
-        Column("config", flexible=True),
+        flexible("config"),
     ]
     others = ("median ", "of fastest", "samples", "outraced")
     room = width - sum(len(title) + 2 for title in others)
@@ -167,8 +163,7 @@ def _measured_table(measured: Sequence[Trial], pick: Config | None, width: int) 
 
 
 def _failed_table(failed: Sequence[Trial], width: int) -> list[str]:
-
-    layout = [Column("status"), Column("config", flexible=True), Column("error", flexible=True)]
+    layout = [Column("status"), flexible("config"), flexible("error")]
     shared, names = told_by_values([trial.config for trial in failed], width // 2)
     rows = [
         (str(trial.status), name, first_line(trial.error))

@@ -34,7 +34,6 @@ from whet.cli.arguments.options import (
     StoreOption,
     TransferOption,
     argument,
-    flag,
     flags_in_environment,
     option,
     read_keys,
@@ -42,12 +41,13 @@ from whet.cli.arguments.options import (
 )
 from whet.cli.arguments.reading import is_bare, place_of, tried_text
 from whet.cli.terminal.output import (
-    Column,
     columns,
+    flexible,
     ns_text,
     page,
     print_json,
     print_lines,
+    right,
     table,
     times_text,
     wrap,
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.settings import Settings
-    from whet.engine.target import Target
     from whet.engine.tuning import Transfer
     from whet.targets.triton.offline.kernel import Kernel
 
@@ -86,16 +85,16 @@ def tune(
     key: Annotated[
         list[str] | None,
         option(
-            "--key",
-            "M=64,N=32",
-            "A key to tune, passed to the Triton kernel's inputs= (repeatable).",
+            "--key M=64,N=32", "A key to tune, passed to the Triton kernel's inputs= (repeatable)."
         ),
     ] = None,
     keys: KeysOption = None,
     inputs: InputsOption = None,
     missed: Annotated[
         bool,
-        flag("--missed", "Tune the keys recorded by mode 'record': all, or those of FILE.py:NAME."),
+        option(
+            "--missed", "Tune the keys recorded by mode 'record': all, or those of FILE.py:NAME."
+        ),
     ] = False,
     root: RootOption = None,
     budget: BudgetOption = None,
@@ -252,7 +251,6 @@ def _tune_kernel(
     json: bool,
     quiet: bool,
 ) -> None:
-
     done, interrupted = _tuned_keys(
         kernel, keys or [{}], flags, settings.store, path, far, quiet=quiet
     )
@@ -289,7 +287,6 @@ def run_tuning(
 
     A result is None only when Ctrl-C came before anything was measured.
     """
-
     try:
         with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
             result = run(
@@ -396,13 +393,7 @@ def keys_table(done: Sequence[KeyOutcome], width: int) -> list[str]:
     """One line a key, for more keys than a summary each would be read of."""
     from whet.targets.triton.offline.kernel import key_text
 
-    layout = [
-        Column("key", flexible=True),
-        Column("median", align="right"),
-        Column("speed-up", align="right"),
-        Column("tried", align="right"),
-        Column("best", flexible=True),
-    ]
+    layout = [flexible("key"), right("median"), right("speed-up"), right("tried"), flexible("best")]
     rows = [
         (
             key_text(one.key),
@@ -424,7 +415,6 @@ def keys_table(done: Sequence[KeyOutcome], width: int) -> list[str]:
 
 
 def _tried(result: Result) -> str:
-
     tried = tried_text(result.run.coverage, len(result.trials))
     return tried if result.source == "tuned" else f"{tried} {result.source}"
 

@@ -20,13 +20,14 @@ from whet.cli.arguments.missed import (
 from whet.cli.arguments.reading import open_known, problem_text
 from whet.cli.commands.tune import run_tuning, teach, tune_keys
 from whet.cli.terminal.output import (
-    Column,
     columns,
     count_text,
+    flexible,
     ns_text,
     page,
     print_json,
     print_lines,
+    right,
     table,
 )
 from whet.core.errors import UsageError, WhetError
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.settings import Settings
-    from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
 
 
@@ -58,7 +58,6 @@ def tune_missed(
 ) -> None:
     """With a tunable, what was missed of that kernel, wherever it was defined; else everything,
     each where it says it is defined."""
-
     with open_known(flags["store"]) as opened:
         misses, place, recorder = opened.missed(), opened.location, recorders(opened)
     offline, files = Offline(flags, settings, quiet), recorded_files(roots)
@@ -130,7 +129,6 @@ def _one_by_one(offline: Offline, located: Sequence[LocatedMiss]) -> tuple[list[
 def _keep(place: str, done: Sequence[Settled]) -> None:
     """A finished run takes its own workload off the list, not the one it has grown from: that one
     makes room for the record under the new name."""
-
     grown = [
         (one.miss, one.result.run.workload)
         for one in done
@@ -154,14 +152,9 @@ def _as_json(done: Sequence[Settled]) -> dict[str, Any]:
 
 
 def _lines(done: Sequence[Settled], place: str) -> list[str]:
-
     if not done:
         return [f"no missed keys in {place}"]
-    layout = [
-        Column("missed", flexible=True),
-        Column("median", align="right"),
-        Column("best", flexible=True),
-    ]
+    layout = [flexible("missed"), right("median"), flexible("best")]
     rows = [
         (
             problem_text(one.miss.workload),
@@ -208,7 +201,6 @@ class Offline:
     quiet: bool
 
     def settle(self, one: LocatedMiss) -> Settled:
-
         found, miss = one.found, one.miss
         if found is None:
             return Settled(miss, None, one.why)
@@ -230,7 +222,6 @@ class Offline:
         return Settled(miss, result)
 
     def _target(self, target: Target, miss: Miss) -> Result:
-
         differs = set(differences(miss.workload, target.workload())) - _GROWN
         if differs:
             raise UsageError(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whet.cli.arguments.locate import file_of, locate, with_inputs
 from whet.cli.arguments.missed import MissLocator
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from whet.targets.fingerprint import Source
 
 Milestone = Callable[[str], None]
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome", KeyOutcome, Settled)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,6 @@ class _KeysThere:
     milestone: Milestone = staticmethod(lambda name: None)
 
     def __init__(self, made_of: KeyTuner) -> None:
-
         self._made_of = made_of
         with standing_in(made_of.folder), redirect_stdout(sys.stderr):
             self._kernel: Any = with_inputs(locate(made_of.tunable), made_of.inputs)
@@ -66,9 +67,8 @@ class _KeysThere:
 
         refuse_other(source, source_of(self._kernel.tuner))
 
-    def tune(self, key: Key) -> KeyOutcome:
-
-        one = self._made_of
+    def tune(self, item: tuple[int, Key]) -> KeyOutcome:
+        one, key = self._made_of, item[1]
         with standing_in(one.folder), telling(self.milestone):
             done, _ = tune_keys(
                 self._kernel, [key], one.flags, store=one.store, path=self._path, quiet=True
@@ -78,6 +78,39 @@ class _KeysThere:
         return (
             outcome if outcome.lost is None else replace(outcome, why=str(outcome.lost), lost=None)
         )
+
+
+@dataclass(frozen=True)
+class MissTuner:
+    """Makes, in the process of a device, what tunes recorded calls there. Paths are those of
+    `folder`, in which the command was given."""
+
+    tunable: str | None
+    inputs: str | None
+    flags: Mapping[str, str | None]
+    roots: tuple[str, ...] = ()
+    folder: str = field(default_factory=os.getcwd)
+
+    def __call__(self) -> _MissesThere:
+        return _MissesThere(self)
+
+
+class _MissesThere:
+    milestone: Milestone = staticmethod(lambda name: None)
+
+    def __init__(self, made_of: MissTuner) -> None:
+        self._folder = made_of.folder
+        with standing_in(self._folder):
+            settings = resolved(**made_of.flags).settings
+            files = RecordedFiles(made_of.roots)  # the command itself has said what it runs
+        self._offline = Offline(made_of.flags, settings, quiet=True)
+        self._locator = MissLocator(
+            made_of.tunable, made_of.inputs, "tune", files, lambda miss: "the store"
+        )
+
+    def tune(self, miss: Miss) -> Settled:
+        with standing_in(self._folder), telling(self.milestone):
+            return self._offline.settle(self._locator.locate(miss))
 
 
 @contextmanager
@@ -124,7 +157,7 @@ def telling(milestone: Milestone) -> Iterator[None]:
         progress.in_quiet = before
 
 
-def say_lost(device: str, why: str) -> None:
+def _say_lost(device: str, why: str) -> None:
     say(f"whet: device {device} is no longer used: {why}; others tune its keys")
 
 
@@ -144,111 +177,71 @@ def tune_keys_spread(
     executor: DeviceExecutor, tuner: KeyTuner, keys: Sequence[Key], *, quiet: bool
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
-    from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
     from whet.targets.triton.offline.kernel import key_text
 
-    done: dict[int, KeyOutcome] = {}
-
-    def heard(one: Spread[tuple[int, Key]]) -> None:
+    def settled(one: Spread[tuple[int, Key]]) -> tuple[int, KeyOutcome]:
         number, key = one.item
-        done[number] = one.answer if one.answer is not None else KeyOutcome(key, None, one.why)
-        if not quiet:
-            result = done[number].result
-            what = done[number].why if result is None else f"[{result.config}]"
-            text = f"{len(done)}/{len(keys)} {key_text(key)} on device {one.seat}: {what}"
-            say(f"whet: {text}")
+        return number, one.answer or KeyOutcome(key, None, one.why)
 
-    try:
-        items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
-        spread_workloads(
-            executor.seats(),
-            _Numbered(tuner),
-            items,
-            on_done=heard,
-            on_lost=say_lost,
-            silent_s=SILENT_S,
-        )
-    except KeyboardInterrupt:
-        return [done[number] for number in sorted(done)], True
-    return [done[number] for number in sorted(done)], False
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """Items are keys with their place, since two keys may be equal."""
-
-    inner: KeyTuner
-
-    def __call__(self) -> _NumberedThere:
-        return _NumberedThere(self.inner())
-
-
-class _NumberedThere:
-    milestone: Milestone = staticmethod(lambda name: None)
-
-    def __init__(self, inner: _KeysThere) -> None:
-        self._inner = inner
-
-    def tune(self, item: tuple[int, Key]) -> KeyOutcome:
-        self._inner.milestone = self.milestone
-        return self._inner.tune(item[1])
-
-
-@dataclass(frozen=True)
-class MissTuner:
-    """Makes, in the process of a device, what tunes recorded calls there. Paths are those of
-    `folder`, in which the command was given."""
-
-    tunable: str | None
-    inputs: str | None
-    flags: Mapping[str, str | None]
-    roots: tuple[str, ...] = ()
-    folder: str = field(default_factory=os.getcwd)
-
-    def __call__(self) -> _MissesThere:
-        return _MissesThere(self)
-
-
-class _MissesThere:
-    milestone: Milestone = staticmethod(lambda name: None)
-
-    def __init__(self, made_of: MissTuner) -> None:
-
-        self._folder = made_of.folder
-        with standing_in(self._folder):
-            settings = resolved(**made_of.flags).settings
-            files = RecordedFiles(made_of.roots)  # the command itself has said what it runs
-        self._offline = Offline(made_of.flags, settings, quiet=True)
-        self._locator = MissLocator(
-            made_of.tunable, made_of.inputs, "tune", files, lambda miss: "the store"
-        )
-
-    def tune(self, miss: Miss) -> Settled:
-        with standing_in(self._folder), telling(self.milestone):
-            return self._offline.settle(self._locator.locate(miss))
+    # Items are keys with their place, since two keys may be equal.
+    done, interrupted = _spread(
+        executor,
+        tuner,
+        list(enumerate(keys)),
+        lambda item: item[1],
+        lambda item: key_text(item[1]),
+        settled,
+        quiet,
+    )
+    return [outcome for _, outcome in sorted(done, key=lambda pair: pair[0])], interrupted
 
 
 def settle_spread(
     executor: DeviceExecutor, tuner: MissTuner, misses: Sequence[Miss], *, quiet: bool
 ) -> tuple[list[Settled], bool]:
     """What came of them, in the order in which they ended, and whether Ctrl-C ended it."""
+
+    def settled(one: Spread[Miss]) -> tuple[int, Settled]:
+        return 0, one.answer or Settled(one.item, None, one.why)
+
+    done, interrupted = _spread(
+        executor,
+        tuner,
+        misses,
+        lambda miss: miss.workload.key,
+        lambda miss: problem_text(miss.workload),
+        settled,
+        quiet,
+    )
+    return [one for _, one in done], interrupted
+
+
+def _spread(
+    executor: DeviceExecutor,
+    tuner: Any,
+    items: Sequence[Item],
+    key_of: Callable[[Item], Mapping[str, Any]],
+    name_of: Callable[[Item], str],
+    settled: Callable[[Spread[Item]], tuple[int, Outcome]],
+    quiet: bool,
+) -> tuple[list[tuple[int, Outcome]], bool]:
+    """What came of each item, with its place, in the order in which they ended."""
     from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
 
-    done: list[Settled] = []
+    done: list[tuple[int, Outcome]] = []
 
-    def heard(one: Spread[Miss]) -> None:
-        settled: Settled = one.answer or Settled(one.item, None, one.why)
-        done.append(settled)
+    def heard(one: Spread[Item]) -> None:
+        done.append(settled(one))
         if not quiet:
-            what = settled.why if settled.result is None else f"[{settled.result.config}]"
-            problem = problem_text(one.item.workload)
-            text = f"{len(done)}/{len(misses)} {problem} on device {one.seat}: {what}"
-            say(f"whet: {text}")
+            outcome = done[-1][1]
+            what = outcome.why if outcome.result is None else f"[{outcome.result.config}]"
+            name = f"{name_of(one.item)} on device {one.seat}"
+            say(f"whet: {len(done)}/{len(items)} {name}: {what}")
 
-    items = longest_first(misses, lambda miss: size_of(miss.workload.key))
+    ordered = longest_first(items, lambda item: size_of(key_of(item)))
     try:
         spread_workloads(
-            executor.seats(), tuner, items, on_done=heard, on_lost=say_lost, silent_s=SILENT_S
+            executor.seats(), tuner, ordered, on_done=heard, on_lost=_say_lost, silent_s=SILENT_S
         )
     except KeyboardInterrupt:
         return done, True

@@ -30,7 +30,6 @@ from whet.cli.arguments.options import (
     QuietOption,
     StoreOption,
     argument,
-    flag,
     flags_in_environment,
     option,
     read_keys,
@@ -42,9 +41,11 @@ from whet.cli.terminal.output import (
     columns,
     count_text,
     first_line,
+    flexible,
     ns_text,
     print_json,
     print_lines,
+    right,
     say,
     table,
     times_text,
@@ -57,10 +58,7 @@ from whet.measure.racing.stats import Ratio, percent_text
 from whet.targets.files import guarded
 
 if TYPE_CHECKING:
-    from whet.cli.arguments.missed import LocatedMiss
-    from whet.engine.review.verify import Verification
     from whet.engine.settings import Settings
-    from whet.engine.target import Target
     from whet.store import Store
     from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
@@ -74,8 +72,7 @@ def verify(
     key: Annotated[
         list[str] | None,
         option(
-            "--key",
-            "M=64,N=32",
+            "--key M=64,N=32",
             "A key to verify, passed to the kernel's inputs= (default: every stored key of "
             "this device).",
         ),
@@ -84,7 +81,7 @@ def verify(
     inputs: InputsOption = None,
     missed: Annotated[
         bool,
-        flag(
+        option(
             "--missed",
             "Verify the keys recorded by mode 'record', with arguments made from the record: "
             "all, or those of FILE.py:NAME.",
@@ -92,10 +89,10 @@ def verify(
     ] = False,
     root: RootOption = None,
     fail_over: Annotated[
-        str, option("--fail-over", "PERCENT", "How much slower than stored counts as a failure.")
+        str, option("--fail-over PERCENT", "How much slower than stored counts as a failure.")
     ] = "3%",
     record: Annotated[
-        bool, flag("--record", "Store the new measurements; without it nothing is written.")
+        bool, option("--record", "Store the new measurements; without it nothing is written.")
     ] = False,
     store: StoreOption = None,
     l2: L2Option = None,
@@ -119,7 +116,6 @@ def verify(
       whet verify kernel.py:blur --record         store the new measurements
       whet verify --missed                        every key that was recorded
     """
-
     flags = {
         "store": store,
         "l2": l2,
@@ -166,7 +162,6 @@ def _share(text: str) -> float:
 
 
 def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: Asked) -> list[Checked]:
-
     target = with_inputs(locate(text), asked.inputs)
     if not isinstance(target, Target):
         found = _of_kernel(target, text, keys, asked.of_kernel(target.tuner))
@@ -313,11 +308,11 @@ class Checked:
 
 _LAYOUT = (
     Column("verdict"),
-    Column("workload", flexible=True),
-    Column("stored", align="right"),
-    Column("now", align="right"),
-    Column("now/stored", align="right"),
-    Column("first/now", align="right"),
+    flexible("workload"),
+    right("stored"),
+    right("now"),
+    right("now/stored"),
+    right("first/now"),
 )
 
 

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.devices import DevicesOption
-from whet.cli.arguments.locate import file_of, name_in
+from whet.cli.arguments.locate import file_of, install_whet, name_in, required_of
 from whet.cli.arguments.options import (
     EffortOption,
     JobsOption,
@@ -19,22 +19,22 @@ from whet.cli.arguments.options import (
     QuietOption,
     StoreOption,
     argument,
-    flag,
     option,
     pass_on,
 )
 from whet.cli.terminal.output import (
-    Column,
     count_text,
+    flexible,
     page,
     print_json,
     print_lines,
+    right,
     say,
     seconds_text,
     table,
     wrap,
 )
-from whet.core.errors import UsageError, did_you_mean, no_triton
+from whet.core.errors import UsageError, did_you_mean
 from whet.core.mode import checked_effort
 from whet.targets.files import load_module
 
@@ -47,12 +47,12 @@ def warmup(
         str, argument("FILE.py:STEP", "A function without arguments. It is called several times.")
     ],
     budget: Annotated[
-        str | None, option("--budget", "TIME", "When to stop, such as 60s or 5m.")
+        str | None, option("--budget TIME", "When to stop, such as 60s or 5m.")
     ] = None,
     effort: EffortOption = None,
     keep: Annotated[
         bool,
-        flag(
+        option(
             "--no-restore",
             "Leave parameters, optimizers and random generators as the calls left them.",
         ),
@@ -76,7 +76,6 @@ def warmup(
       whet warmup train.py:step --budget 60s  stop after a minute
       whet warmup serve.py:request --json     print what was tuned as JSON
     """
-
     pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes)
     with redirect_stdout(sys.stderr):  # what the file prints is no result of ours
         call = _step(step)
@@ -99,16 +98,10 @@ def _progress(text: str) -> None:
 
 
 def _step(text: str) -> Callable[[], Any]:
-
     path, name = file_of(text), name_in(text)
     if name is None:
         raise UsageError(f"'{text}' does not say what to call; use FILE.py:STEP")
-    try:
-        from whet.targets.triton.install import install
-
-        install()
-    except ImportError as error:
-        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
+    install_whet()
     module = load_module(path)
     found = getattr(module, name, None)
     if found is None:
@@ -116,7 +109,7 @@ def _step(text: str) -> Callable[[], Any]:
         raise UsageError(f"{path} has no '{name}'{did_you_mean(name, functions)}")
     if not callable(found):
         raise UsageError(f"'{name}' in {path} is not a function")
-    needed = _needed(found)
+    needed = required_of(found)
     if needed:
         raise UsageError(
             f"'{name}' in {path} needs arguments ({', '.join(needed)}); name a function without any"
@@ -125,21 +118,7 @@ def _step(text: str) -> Callable[[], Any]:
     return call
 
 
-def _needed(function: Any) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in plain]
-
-
-_LAYOUT = (
-    Column("kernel", flexible=True),
-    Column("configs", align="right"),
-    Column("faster", align="right"),
-    Column("config", flexible=True),
-)
+_LAYOUT = (flexible("kernel"), right("configs"), right("faster"), flexible("config"))
 
 
 def report(done: Warmup) -> list[str]:

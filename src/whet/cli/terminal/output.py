@@ -125,6 +125,14 @@ class Column:
     optional: bool = False
 
 
+def right(title: str) -> Column:
+    return Column(title, align="right")
+
+
+def flexible(title: str) -> Column:
+    return Column(title, flexible=True)
+
+
 def narrowed(
     layout: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[Column], list[list[str]], list[str]]:
