@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cli_runs import Ran, Whet
 from fork_server import ForkedWorkers, ForkServer, one_server
 from whet.cli import main
 from whet.workers import process
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What one command line did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def widest(self) -> int:
-        """The folder that the test runs in counts for nothing: its name may be of any length."""
-        text = (self.out + self.err).replace(str(Path.cwd()), "")
-        return max(map(len, text.splitlines()), default=0)
-
-
-Whet = Callable[..., Ran]
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +42,9 @@ def fork_server() -> Iterator[ForkServer]:
 def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes are forked from one that has imported torch and Triton."""
     monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Triton's cache: what is compiled once will do for all of the tests that ask for it."""
+    return tmp_path_factory.mktemp("triton-cache")

@@ -38,50 +38,55 @@ def standings(
     }
 
 
-def test_a_clear_winner_is_recommended_with_its_lead() -> None:
-    said = verdict(standings({"auto": 0.7, "gp": 0.5, "random": 0.0}), 2)
-    assert said.startswith(
-        "Use auto. Over evaluations it was ahead of the next best (gp) by 0.20 ±"
-    )
-    assert "too close to call" not in said
-    assert "2 workloads and 20 repeats" in said
-
-
-def test_a_lead_within_the_noise_is_too_little() -> None:
-    said = verdict(standings({"auto": 0.71, "gp": 0.70, "random": 0.0}), 1)
-    assert said.startswith("Use auto, the default: nothing proved better.")
-    assert "next best (gp) by 0.01 ±" in said
-    assert "too close to call" in said
-    assert "this workload" in said
-    assert "--repeats 80" in said
-
-
-def test_the_default_is_kept_where_another_is_ahead_by_too_little() -> None:
-    said = verdict(standings({"gp": 0.71, "auto": 0.70, "random": 0.0}), 2)
-    assert "Use auto" in said
-    assert "behind" in said
-    assert "(gp) by 0.01 ±" in said
-
-
-def test_the_default_is_given_up_where_another_is_clearly_ahead() -> None:
-    assert verdict(standings({"gp": 0.9, "auto": 0.5}), 2).startswith("Use gp. ")
-
-
-def test_equal_scores_are_level() -> None:
-    said = verdict(standings({"auto": 0.5, "gp": 0.5}), 2)
-    assert "level with gp" in said
-
-
-def test_axes_that_disagree_are_recommended_apart() -> None:
-    said = verdict(standings({"gp": 0.9, "tpe": 0.5}, {"gp": 0.5, "tpe": 0.9}), 2)
-    assert "evaluations use gp" in said
-    assert "(tpe) by 0.40" in said
-    assert "time use tpe" in said
-
-
-def test_what_is_no_better_than_random_search_is_said_to_be_so() -> None:
-    said = verdict(standings({"auto": 0.01, "gp": 0.0}, spread=0.2), 2)
-    assert "not shown" in said
+@pytest.mark.parametrize(
+    ("found", "parts"),
+    [
+        pytest.param(
+            standings({"auto": 0.7, "gp": 0.5, "random": 0.0}),
+            (
+                "Use auto. Over evaluations it was ahead of the next best (gp) by 0.20 ±",
+                "2 workloads and 20 repeats",
+            ),
+            id="a clear winner, with its lead",
+        ),
+        pytest.param(
+            standings({"auto": 0.71, "gp": 0.70, "random": 0.0}),
+            (
+                "Use auto, the default: nothing proved better.",
+                "next best (gp) by 0.01 ±",
+                "too close to call",
+                "--repeats 80",
+            ),
+            id="a lead within the noise",
+        ),
+        pytest.param(
+            standings({"gp": 0.71, "auto": 0.70, "random": 0.0}),
+            ("Use auto", "behind", "(gp) by 0.01 ±"),
+            id="the default is kept where another is ahead by too little",
+        ),
+        pytest.param(
+            standings({"gp": 0.9, "auto": 0.5}), ("Use gp. ",), id="and given up where clearly"
+        ),
+        pytest.param(standings({"auto": 0.5, "gp": 0.5}), ("level with gp",), id="equal scores"),
+        pytest.param(
+            standings({"gp": 0.9, "tpe": 0.5}, {"gp": 0.5, "tpe": 0.9}),
+            ("evaluations use gp", "(tpe) by 0.40", "time use tpe"),
+            id="axes that disagree",
+        ),
+        pytest.param(
+            standings({"auto": 0.01, "gp": 0.0}, spread=0.2),
+            ("not shown",),
+            id="no better than random search",
+        ),
+    ],
+)
+def test_what_follows_goes_by_the_numbers(
+    found: Mapping[Axis, Standing], parts: tuple[str, ...]
+) -> None:
+    said = verdict(found, 2)
+    assert [part for part in parts if part not in said] == []
+    assert ("too close to call" in said) == ("0.01" in said or "not shown" in said)
+    assert "this workload" in verdict(found, 1)
 
 
 @pytest.mark.parametrize(

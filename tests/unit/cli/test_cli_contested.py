@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
 from whet.testing.store_kit import tuned
 from whet.testing.store_kit_base import WORKLOAD
-
-Whet = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +29,6 @@ def merged(whet: Whet) -> str:
 @pytest.mark.medium
 def test_merge_names_what_is_contested_and_the_remedy(whet: Whet) -> None:
     ran = whet("store", "merge", "busy.db", "--store", "idle.db")
-
     assert "contested: matmul(" in ran.out
     text = " ".join(ran.out.split())
     assert "[BM=a] stays, but [BM=b]" in text
@@ -46,7 +42,6 @@ def test_merge_names_a_pick_that_changes(whet: Whet) -> None:
         later.merge(idle)
         tuned(later, "c", {"a": 10.0, "c": 8.0})
     ran = whet("store", "merge", "later.db", "--store", "idle.db")
-
     assert "[BM=a] -> [BM=c]" in " ".join(ran.out.split())
     assert "contested" not in ran.out
 
@@ -54,7 +49,6 @@ def test_merge_names_a_pick_that_changes(whet: Whet) -> None:
 @pytest.mark.medium
 def test_merge_without_either_says_nothing_of_picks(whet: Whet) -> None:
     ran = whet("store", "merge", "busy.db", "--store", "new.db")
-
     assert "pick" not in ran.out
     assert "contested" not in ran.out
 
@@ -62,7 +56,6 @@ def test_merge_without_either_says_nothing_of_picks(whet: Whet) -> None:
 @pytest.mark.medium
 def test_merge_tells_machines_too(whet: Whet) -> None:
     told = json.loads(whet("store", "merge", "busy.db", "--store", "idle.db", "--json").out)
-
     (merged,) = told["merged"]
     assert merged["new"] == {"workloads": 0, "trials": 2, "runs": 1}
     (pick,) = merged["picks"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from whet.cli.terminal.live import frame
 from whet.cli.terminal.progress import PlainProgress
 from whet.cli.terminal.tally import Tally
@@ -19,8 +18,6 @@ from whet.core.event import RunFinished, RunStarted, TrialFinished
 from whet.core.run import Outcome, Result, Stop
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 KERNEL = """
 import whet
@@ -102,7 +99,6 @@ def test_progress_says_it_at_the_end_and_the_live_display_all_along() -> None:
         for event in events:
             plain(event)
             tally.add(event)
-
     assert "5 of 132 configs" in stream.getvalue()
     assert "(3 known), budget 5 trials" in stream.getvalue()
     assert STOPPED in words(stream.getvalue())

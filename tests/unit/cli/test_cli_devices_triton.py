@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from fork_server import ForkServer
 from whet.cli.commands.store import cluster_text
 from whet.cli.commands.tune_spread import (
@@ -30,8 +30,6 @@ from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.workloads import spread_workloads
 from whet.store import open_store
 from whet.targets.fingerprint import Source
-
-Whet = Callable[..., Any]
 
 RACK = """
 from whet.core.frozen import FrozenMap

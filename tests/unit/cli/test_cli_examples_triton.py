@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli_runs import Whet, own_modules
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -22,8 +24,6 @@ from whet.targets.triton.offline.kernel import Kernel
 from whet.targets.triton.offline.precompile import without_memory
 from whet.targets.triton.offline.tuning import tune_call
 from whet.testing.fake_triton import fake_driver, told
-
-Whet = Callable[..., Any]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MATMUL = f"{EXAMPLES / 'triton_matmul.py'}:matmul"
@@ -67,12 +67,8 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.setenv("WHET_STORE", "store.db")
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith(("whet_file_", "triton_matmul", "triton_softmax")):
-            del sys.modules[name]
-    sys.path[:] = path
+    with own_modules("triton_matmul", "triton_softmax"):
+        yield
 
 
 def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -89,9 +85,7 @@ def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
 @both
 def test_its_kernel_computes_what_torch_does(kernel: str, key: dict[str, int]) -> None:
     file, _, name = kernel.rpartition(":")
-
     done = command("-c", ON_THE_HOST, file, name, json.dumps(key), TRITON_INTERPRET="1")
-
     assert done.returncode == 0, done.stderr
 
 
@@ -99,9 +93,7 @@ def test_its_kernel_computes_what_torch_does(kernel: str, key: dict[str, int]) -
 @both
 def test_its_first_config_is_precompiled(whet: Whet, kernel: str, key: dict[str, int]) -> None:
     typed = ",".join(f"{name}={value}" for name, value in key.items())
-
     ran = whet("precompile", kernel, "--arch", "h100,mi300x", "--key", typed, "--configs", "pick")
-
     assert ran.code == 0, ran.err
     assert "2 of 2 compiled" in ran.out
 
@@ -115,11 +107,9 @@ def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[s
     tuner.configs = tuner.configs[:2]
     tuner.whet_timer = told(lambda config: 1000.0 - list(config.kwargs.values())[1:2].count(128))
     tuner.whet_check = None  # tensors without memory have nothing to compare
-
     with fake_driver() as driver, without_memory():
         grid, args = tuner.whet_inputs(**key)
         result = tune_call(found, grid, args, {})
-
     assert len(result.trials) == 2
     assert driver.launches[-1][0] == found.name
 
@@ -129,9 +119,7 @@ def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[s
 @pytest.mark.parametrize("kernel", [MATMUL, SOFTMAX], ids=["matmul", "softmax"])
 def test_without_a_gpu_it_says_what_can_be_done(kernel: str) -> None:
     file, _, name = kernel.rpartition(":")
-
     done = command("-m", "whet", "run", file)
-
     assert done.returncode == 1
     assert f"whet precompile examples/{Path(file).name}:{name} --arch h100 --key" in done.stderr
     assert "Traceback" not in done.stderr

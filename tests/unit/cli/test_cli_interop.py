@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet, one_line, refused
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.workload import Device, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial
 
-Whet = Callable[..., Any]
 NAME = "E=8,N=512,device_name=NVIDIA_H200.json"
 TILE = {
     "BLOCK_SIZE_M": 16,
@@ -137,11 +135,7 @@ def test_a_file_that_differs_is_kept_until_forced(whet: Whet, moe: Path, tmp_pat
 def test_a_mistake_is_one_line_and_the_code_for_it(
     whet: Whet, moe: Path, arguments: tuple[str, ...], says: str
 ) -> None:
-    ran = whet(*arguments)
-    assert ran.code == 2
-    assert says in ran.err
-    assert ran.err.count("\n") == 1
-    assert ran.out == ""
+    assert says in one_line(whet(*arguments))
 
 
 @pytest.mark.medium
@@ -220,6 +214,6 @@ def test_every_format_can_be_read_and_has_its_help(whet: Whet) -> None:
 
 
 def test_an_option_of_another_format_is_refused(whet: Whet) -> None:
-    ran = whet("export", "vllm-fp8", "k", "--down")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--down is only for sglang-moe (see whet export --help)" in ran.err
+    assert "--down is only for sglang-moe (see whet export --help)" in refused(
+        whet("export", "vllm-fp8", "k", "--down")
+    )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet
+
 pytest.importorskip("triton")
 
 from whet.targets.triton.jit.records import Records
 from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
 from whet.targets.triton.jit.variants import valued
-
-Whet = Callable[..., Any]
 
 
 def scale(n: int, **more: Any) -> Specialization:

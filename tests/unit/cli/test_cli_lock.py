@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import whet as library
+from cli_runs import Whet, refused
 from whet.core.config import Config
 from whet.engine.lockfile.entries import LockEntry, read_lock, write_lock
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 KEYS = (512, 1024)
 
@@ -120,9 +117,7 @@ def test_merge_shows_conflicts_and_resolves_none(whet: Whet) -> None:
         "  theirs.lock: [BM=128] with cc gcc 12.2.0",
         "2 choices, 1 conflict; written to whet.lock",
     ]
-    refused = whet("lock", "check")
-    assert refused.code == 2
-    assert "merge conflict" in refused.err
+    assert "merge conflict" in refused(whet("lock", "check"))
     base = [LockEntry.of(a_workload(key={"N": 512}), Config(BM=64))]
     write_lock(Path("base.lock"), base)
     ran = whet("lock", "merge", "ours.lock", "theirs.lock", "--base", "base.lock", "-o", "m.lock")

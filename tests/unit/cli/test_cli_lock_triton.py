@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from cli_runs import Whet
 
 pytest.importorskip("triton")
 
@@ -19,8 +20,6 @@ from whet.engine.lockfile.entries import LockEntry, write_lock
 from whet.targets.triton.configs import plain_config
 from whet.targets.triton.source import source_of
 from whet.testing.samples import a_workload
-
-Whet = Callable[..., Any]
 
 PROGRAM = """
 import triton, triton.language as tl

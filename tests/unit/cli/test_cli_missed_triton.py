@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli_runs import Whet, own_modules
 
 pytest.importorskip("triton")
 
 import whet as package
 from whet.targets.files import load_module
 from whet.testing.fake_triton import FakeTensor, fake_driver
-
-Whet = Callable[..., Any]
 
 PROGRAM = """
 import triton
@@ -43,12 +42,8 @@ tuned.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
 def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    modules = set(sys.modules)
-    with fake_driver():
+    with own_modules("program"), fake_driver():
         yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name == "program":
-            del sys.modules[name]
 
 
 def program(options: str = "inputs=inputs") -> Any:

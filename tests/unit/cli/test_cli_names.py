@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet, refused
 from whet.cli.arguments.reading import named, place_text, source_labels
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.workload import Origin, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 NORM = """
 import whet
@@ -96,9 +94,7 @@ def test_a_store_runs_no_file_of_another_user(
     with open_store(tmp_path / "s.db") as store:
         store.put_workload(replace(a_workload(), origin=Origin("c", places=(place,))))
     give_away(tmp_path / "norm.py", monkeypatch)
-    ran = whet("tune", "norm", "--store", "s.db")
-    assert ran.code == 2
-    assert f"use whet tune {place}" in ran.err
+    assert f"use whet tune {place}" in refused(whet("tune", "norm", "--store", "s.db"))
 
 
 def test_a_name_of_two_files_is_not_guessed(whet: Whet, tmp_path: Path) -> None:
@@ -108,9 +104,7 @@ def test_a_name_of_two_files_is_not_guessed(whet: Whet, tmp_path: Path) -> None:
             place = f"{tmp_path / name}.py:norm"
             workload = replace(a_workload(), fingerprint=name, origin=Origin("c", places=(place,)))
             store.put_workload(workload)
-    ran = whet("verify", "norm", "--store", "s.db")
-    assert ran.code == 2
-    assert "one.py:norm and two.py:norm" in ran.err
+    assert "one.py:norm and two.py:norm" in refused(whet("verify", "norm", "--store", "s.db"))
 
 
 @pytest.mark.medium
@@ -147,9 +141,7 @@ def test_what_a_function_made_is_found_by_that_functions_name(whet: Whet, tuned:
 
 @pytest.mark.medium
 def test_a_name_that_is_not_known_gets_the_known_ones(whet: Whet, tuned: str) -> None:
-    ran = whet("best", "nrom", "--store", tuned)
-    assert ran.code == 2
-    assert "mean 'norm'? valid: root_sum, norm" in ran.err
+    assert "mean 'norm'? valid: root_sum, norm" in refused(whet("best", "nrom", "--store", tuned))
 
 
 def an_f(place: str, fingerprint: str, **changes: Any) -> Workload:

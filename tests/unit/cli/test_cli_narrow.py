@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from cli_runs import Whet
 from whet.cli.terminal.output import Column, narrowed
 from whet.core.status import Status
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 LAYOUT = [
     Column("median"),
@@ -59,7 +55,6 @@ def test_trials_tell_configs_apart_at_forty_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     ran = whet("show", "trials", "matmul", "--store", "s.db")
-
     assert ran.widest <= 40
     for n in range(4):
         assert ran.out.count(f"{32 << n} {3 + n}") == 2

@@ -54,7 +54,6 @@ def said(*arguments: str, torch: bool = True, **environ: str) -> str:
 @pytest.mark.slow
 def test_tuning_points_to_the_command_that_works_here() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64")
-
     assert "no GPU" in text
     assert INSTEAD in text
     assert "TRITON_INTERPRET" not in text
@@ -63,7 +62,6 @@ def test_tuning_points_to_the_command_that_works_here() -> None:
 @pytest.mark.slow
 def test_under_the_interpreter_tuning_points_there_too() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64", TRITON_INTERPRET="1")
-
     assert "unset it, and " + INSTEAD in text
     assert "unset it to tune" not in text
 
@@ -71,7 +69,6 @@ def test_under_the_interpreter_tuning_points_there_too() -> None:
 @pytest.mark.slow
 def test_a_machine_without_torch_is_told_that_this_is_what_is_missing() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64", torch=False)
-
     assert "needs torch" in text
     assert INSTEAD in text
 
@@ -81,5 +78,4 @@ def test_precompiling_under_the_interpreter_says_to_unset_it() -> None:
     text = said(
         *("precompile", "kernel.py:fill", "--arch", "h100", "--key", "n=64"), TRITON_INTERPRET="1"
     )
-
     assert "TRITON_INTERPRET is set" in text

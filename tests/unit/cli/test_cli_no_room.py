@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Whet = Callable[..., Any]
+from cli_runs import Whet
 
 KERNEL = """
 import whet

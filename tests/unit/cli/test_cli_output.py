@@ -93,7 +93,6 @@ def test_a_table_keeps_to_its_width_by_cutting_flexible_columns() -> None:
     layout = [Column("id"), Column("config", flexible=True), Column("median", align="right")]
     rows = [("3fa2", "BM=64 " * 30, "1.23 ms"), ("77b1", "BM=1", "12 s")]
     lines = table(layout, rows, 60)
-
     assert max(map(len, lines)) == 60
     assert lines[1].startswith("3fa2  BM=64 BM=64")
     assert lines[1].endswith("…  1.23 ms")
@@ -102,13 +101,11 @@ def test_a_table_keeps_to_its_width_by_cutting_flexible_columns() -> None:
 
 def test_a_table_that_fits_is_left_alone() -> None:
     layout = [Column("a"), Column("b", flexible=True)]
-
     assert table(layout, [("1", "two")], 80) == ["a  b", "1  two"]
 
 
 def test_fields_go_on_beneath_their_value() -> None:
     lines = fields({"best": ["BM=64", "1.23 ms"], "note": "word " * 20}, 40)
-
     assert lines[:2] == ["best     BM=64", "         1.23 ms"]
     assert all(len(line) <= 40 for line in lines)
     assert all(line.startswith(" " * 9) for line in lines[3:])
@@ -117,7 +114,6 @@ def test_fields_go_on_beneath_their_value() -> None:
 def test_json_is_one_value_that_keeps_its_letters(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"unit": "µs", "list": [1, 2]})
     text = capsys.readouterr().out
-
     assert json.loads(text) == {"unit": "µs", "list": [1, 2]}
     assert "µs" in text
 
@@ -138,12 +134,10 @@ def test_json_refuses_what_json_does_not_have() -> None:
 
 def test_long_configs_are_told_by_the_values_that_differ() -> None:
     configs = [Config(BM=64, BN=32, flag=""), Config(BM=16, BN=32, flag="-O3")]
-
     assert told_by_values(configs, 12) == ("by BM, flag; all with BN=32", ["64 ''", "16 -O3"])
     assert told_by_values(configs, 80) == ("", [str(config) for config in configs])
 
 
 def test_configs_with_other_parameters_are_told_in_full() -> None:
     configs = [Config(BM=64), Config(BN=32)]
-
     assert told_by_values(configs, 3) == ("", ["BM=64", "BN=32"])

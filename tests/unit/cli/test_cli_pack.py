@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet, refused
 from whet.core.space import Space
 from whet.engine.fallback.inheritance import refresh_models
 from whet.engine.fallback.models import models_beside
 from whet.store import open_if_there, open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 KEY = "cd" * 16
 MATMUL, SOFTMAX = a_workload(), a_workload(kernel="softmax", key={"N": 512})
@@ -79,9 +76,7 @@ def test_a_mistake_is_one_line_and_code_2(
 
 
 def test_packing_over_another_file_is_refused(whet: Whet) -> None:
-    ran = whet("pack", "filled.db", "--store", "filled.db")
-    assert ran.code == 2
-    assert "not a bundle" in ran.err
+    assert "not a bundle" in refused(whet("pack", "filled.db", "--store", "filled.db"))
 
 
 def test_the_list_shows_what_is_in_a_bundle(whet: Whet, packed: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli_runs import Whet, own_modules, refused
 
 pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -19,8 +21,6 @@ import torch
 import whet as package
 from whet.targets.files import load_module
 from whet.testing.fake_triton import fake_driver
-
-Whet = Callable[..., Any]
 
 KERNELS = """
 import triton
@@ -45,12 +45,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     monkeypatch.setenv("WHET_POLICY", "none")
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("shown_kernels.py").write_text(KERNELS)
-    modules = set(sys.modules)
-    with fake_driver() as fake:
+    with own_modules("shown_"), fake_driver() as fake:
         yield fake
-    for name in set(sys.modules) - modules:
-        if name.startswith(("whet_file_", "shown_")):
-            del sys.modules[name]
 
 
 def call(*sizes: int, shift: int = 0, mode: Any = "record") -> None:
@@ -156,9 +152,7 @@ def test_a_kernel_goes_by_its_file_or_its_module_too(whet: Whet) -> None:
 @pytest.mark.medium
 def test_a_name_that_nothing_goes_by_is_an_error_with_what_may_be_meant(whet: Whet) -> None:
     call(64, mode="tune")
-    ran = whet("show", "scalle")
-    assert ran.code == 2
-    assert "mean 'scale'?" in ran.err
+    assert "mean 'scale'?" in refused(whet("show", "scalle"))
 
 
 @pytest.mark.medium

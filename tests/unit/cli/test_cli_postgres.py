@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from postgres_server import PostgresServer, new_namespace
 from whet.store import open_store
 from whet.store.postgres import link
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium
-
-Whet = Callable[..., Any]
 
 KERNEL = """
 import whet

@@ -6,20 +6,17 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet, refused
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.core.workload import Device
 from whet.store import open_store, store_place
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 MATMUL = a_workload()
 LARGER = a_workload(key={"M": 4096, "N": 4096, "dtype": "f32"})
@@ -28,6 +25,7 @@ BROKEN = a_workload(kernel="broken", key={})
 
 READING = [
     ("best",),
+    ("show", "cost"),
     ("show", "trials", "matmul"),
     ("store", "stats", "--list"),
     ("store", "gc", "--superseded"),
@@ -68,7 +66,6 @@ def test_without_a_store_that_is_said_and_none_is_made(
 ) -> None:
     ran = whet(*command)
     place = f"{os.environ['XDG_DATA_HOME']}/whet/store.db"
-
     assert ran.code == (0 if command[0] == "store" else 1)
     said = ran.out if command[0] == "store" else ran.err
     assert said.count("\n") == 1
@@ -81,6 +78,7 @@ def test_without_a_store_that_is_said_and_none_is_made(
     [
         (("best",), "best", 1),
         (("show", "trials", "x"), "workloads", 1),
+        (("show", "cost"), "keys", 1),
         (("store", "stats", "--list"), "workloads", 0),
     ],
 )
@@ -88,7 +86,6 @@ def test_without_a_store_json_is_still_json(
     whet: Whet, command: tuple[str, ...], key: str, code: int
 ) -> None:
     ran = whet(*command, "--json", "--store", "none.db")
-
     assert ran.code == code
     assert json.loads(ran.out)[key] == []
     assert not Path("none.db").exists()
@@ -97,7 +94,6 @@ def test_without_a_store_json_is_still_json(
 def test_an_empty_store_knows_nothing(whet: Whet) -> None:
     open_store("empty.db").close()
     ran = whet("best", "--store", "empty.db")
-
     assert ran.code == 1
     assert "empty.db is empty" in ran.err
 
@@ -105,7 +101,6 @@ def test_an_empty_store_knows_nothing(whet: Whet) -> None:
 def test_best_of_everything_is_one_line_each(whet: Whet, filled: str) -> None:
     ran = whet("best", "--store", filled)
     lines = ran.out.splitlines()
-
     assert ran.code == 0
     assert len(lines) == 5
     assert any("matmul(M=512" in line and "BM=64" in line for line in lines)
@@ -119,7 +114,6 @@ def test_best_names_the_device_where_there_are_several(whet: Whet, filled: str) 
         store.put_workload(elsewhere)
         store.append([a_trial(elsewhere, {"BM": 7})])
     ran = whet("best", "matmul", "--store", filled)
-
     assert "Other CPU" in ran.out
     assert ran.widest <= 80
 
@@ -146,7 +140,6 @@ def test_best_says_the_speed_up_of_the_duel_where_there_was_one(
 @pytest.mark.medium
 def test_best_of_one_workload_is_told_in_full(whet: Whet, filled: str) -> None:
     ran = whet("best", "softmax", "--store", filled)
-
     assert ran.code == 0
     assert "BN=8" in ran.out
     assert "300 ns (291 ns to 315 ns at 95 %, 7 samples)" in ran.out
@@ -155,7 +148,6 @@ def test_best_of_one_workload_is_told_in_full(whet: Whet, filled: str) -> None:
 
 def test_a_workload_is_found_by_how_its_id_starts(whet: Whet, filled: str) -> None:
     ran = whet("best", LARGER.id[:6], "--store", filled, "--json")
-
     [found] = json.loads(ran.out)["best"]
     assert found["workload"]["id"] == LARGER.id
     assert found["config"] == {"BM": 128}
@@ -167,13 +159,11 @@ def test_json_of_best_leaves_out_what_does_not_work(whet: Whet, filled: str) -> 
         entry["workload"]["kernel"]
         for entry in json.loads(whet("best", "--store", filled, "--json").out)["best"]
     ]
-
     assert sorted(kernels) == ["matmul", "matmul", "softmax"]
 
 
 def test_best_of_what_does_not_work_is_an_error(whet: Whet, filled: str) -> None:
     ran = whet("best", "broken", "--store", filled)
-
     assert ran.code == 1
     assert "config of broken" in ran.err
 
@@ -182,11 +172,9 @@ def test_best_of_what_does_not_work_is_an_error(whet: Whet, filled: str) -> None
 def test_a_misspelt_kernel_gets_a_suggestion(
     whet: Whet, filled: str, command: tuple[str, ...]
 ) -> None:
-    ran = whet(*command, "matmull", "--store", filled)
-
-    assert ran.code == 2
-    assert "'matmull'" in ran.err
-    assert "mean 'matmul'?" in ran.err
+    err = refused(whet(*command, "matmull", "--store", filled))
+    assert "'matmull'" in err
+    assert "mean 'matmul'?" in err
 
 
 def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str) -> None:
@@ -194,7 +182,6 @@ def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str
     configs = [
         word for line in ran.out.splitlines() for word in line.split() if word.startswith("BM=")
     ]
-
     assert ran.code == 0
     assert configs == ["BM=64", "BM=32", "BM=16", "BM=0", "BM=1"]
     assert "kernel.c:4:1: error: zero sized array" in ran.out
@@ -204,7 +191,6 @@ def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str
 
 def test_trials_of_a_kernel_are_those_of_all_its_workloads(whet: Whet, filled: str) -> None:
     ran = whet("show", "trials", "matmul", "--store", filled)
-
     assert MATMUL.id in ran.out
     assert LARGER.id in ran.out
 
@@ -212,16 +198,14 @@ def test_trials_of_a_kernel_are_those_of_all_its_workloads(whet: Whet, filled: s
 def test_trials_can_be_chosen_by_status(whet: Whet, filled: str) -> None:
     arguments = ("--status", "build_error", "--status", "run_timeout", "--json")
     ran = whet("show", "trials", MATMUL.id, "--store", filled, *arguments)
-
     [group] = json.loads(ran.out)["workloads"]
     assert [trial["status"] for trial in group["trials"]] == ["build_error", "run_timeout"]
 
 
 def test_an_unknown_status_is_a_mistake_with_a_suggestion(whet: Whet, filled: str) -> None:
-    ran = whet("show", "trials", "matmul", "--store", filled, "--status", "build_eror")
-
-    assert ran.code == 2
-    assert "mean 'build_error'" in ran.err
+    assert "mean 'build_error'" in refused(
+        whet("show", "trials", "matmul", "--store", filled, "--status", "build_eror")
+    )
 
 
 @pytest.mark.medium
@@ -235,7 +219,6 @@ def test_superseded_trials_are_shown_when_asked_for(whet: Whet, filled: str) -> 
 
 def test_the_limit_holds_for_measured_and_failed_alike(whet: Whet, filled: str) -> None:
     ran = whet("show", "trials", MATMUL.id, "--store", filled, "--limit", "1")
-
     assert "BM=64" in ran.out
     assert "BM=0" in ran.out
     assert "BM=32" not in ran.out
@@ -249,14 +232,12 @@ def test_json_is_not_limited_unless_asked(whet: Whet) -> None:
         store.append([a_trial(MATMUL, {"BM": bm}, bm) for bm in range(1, 101)])
     ran = whet("show", "trials", "matmul", "--store", "many.db", "--json")
     table = whet("show", "trials", "matmul", "--store", "many.db").out
-
     assert len(json.loads(ran.out)["workloads"][0]["trials"]) == 100
     assert "80 more trials" in table
 
 
 def test_ls_counts_what_is_kept(whet: Whet, filled: str) -> None:
     ran = whet("store", "stats", "--list", "--store", filled)
-
     assert ran.code == 0
     assert "4 workloads" in ran.out
     assert ran.widest <= 80 or str(Path(filled).absolute()) in ran.out
@@ -267,7 +248,6 @@ def test_ls_counts_what_is_kept(whet: Whet, filled: str) -> None:
 def test_ls_as_json(whet: Whet, filled: str) -> None:
     listing = json.loads(whet("store", "stats", "--list", "--store", filled, "--json").out)
     by_id = {entry["workload"]["id"]: entry for entry in listing["workloads"]}
-
     assert listing["exists"] is True
     assert listing["store"] == str(Path(filled).absolute())
     assert by_id[MATMUL.id]["best"] == {"BM": 64}
@@ -276,17 +256,13 @@ def test_ls_as_json(whet: Whet, filled: str) -> None:
 
 
 def test_gc_must_be_told_what_may_go(whet: Whet, filled: str) -> None:
-    ran = whet("store", "gc", "--store", filled)
-
-    assert ran.code == 2
-    assert "--older-than" in ran.err
+    assert "--older-than" in refused(whet("store", "gc", "--store", filled))
 
 
 @pytest.mark.medium
 def test_gc_removes_superseded_trials(whet: Whet, filled: str) -> None:
     dry = whet("store", "gc", "--superseded", "--dry-run", "--store", filled)
     wet = whet("store", "gc", "--superseded", "--store", filled)
-
     assert dry.out.startswith("would remove 0 workloads, 1 trial, 0 runs")
     assert wet.out.startswith("removed 0 workloads, 1 trial, 0 runs")
     with open_store(filled) as store:
@@ -297,7 +273,6 @@ def test_gc_removes_what_is_older_than_an_age(whet: Whet, filled: str) -> None:
     with open_store(filled) as store:
         store.append([a_trial(SOFTMAX, {"BN": 9}, created=time.time())])
     ran = whet("store", "gc", "--older-than", "30d", "--store", filled)
-
     assert ran.out.startswith("removed 3 workloads")
     with open_store(filled) as store:
         assert [one.workload.kernel for one in store.workloads()] == ["softmax"]
@@ -328,10 +303,7 @@ def test_gc_removes_a_kernel_that_cannot_be_read(whet: Whet, filled: str) -> Non
 def test_a_mistake_in_gc_removes_nothing(
     whet: Whet, filled: str, arguments: tuple[str, ...], message: str
 ) -> None:
-    ran = whet("store", "gc", *arguments, "--store", filled)
-
-    assert ran.code == 2
-    assert message in ran.err
+    assert message in refused(whet("store", "gc", *arguments, "--store", filled))
     with open_store(filled) as store:
         assert len(store.workloads()) == 4
 
@@ -340,7 +312,6 @@ def test_a_mistake_in_gc_removes_nothing(
 def test_merge_adds_what_is_new(whet: Whet, filled: str) -> None:
     first = whet("store", "merge", filled, "--store", "all.db")
     again = whet("store", "merge", filled, "--store", "all.db")
-
     assert first.code == 0
     assert "4 workloads, 9 trials, 1 run new" in first.out
     assert "0 workloads, 0 trials, 0 runs new" in again.out
@@ -348,34 +319,23 @@ def test_merge_adds_what_is_new(whet: Whet, filled: str) -> None:
 
 def test_merging_a_store_that_is_not_there_changes_nothing(whet: Whet) -> None:
     ran = whet("store", "merge", "missing.db", "--store", "all.db")
-
     assert ran.code == 2
     assert "missing.db" in ran.err
     assert list(Path().iterdir()) == []
 
 
 def test_a_store_is_not_merged_into_itself(whet: Whet, filled: str) -> None:
-    ran = whet("store", "merge", filled, "--store", f"sqlite:///{filled}")
+    assert "into itself" in refused(
+        whet("store", "merge", filled, "--store", f"sqlite:///{filled}")
+    )
 
-    assert ran.code == 2
-    assert "into itself" in ran.err
 
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("best",),
-        ("show", "trials", "x"),
-        ("store", "stats", "--list"),
-        ("store", "gc", "--superseded"),
-    ],
-)
+@pytest.mark.parametrize("command", READING)
 def test_what_is_not_a_store_is_said_plainly_and_left_alone(
     whet: Whet, command: tuple[str, ...]
 ) -> None:
     Path("notes.txt").write_text("not a database\n" * 100)
     ran = whet(*command, "--store", "notes.txt")
-
     assert ran.code == 1
     assert ran.err.count("\n") == 1
     assert "notes.txt" in ran.err

@@ -6,22 +6,19 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import whet as package
+from cli_runs import Whet
 from plugin_package import install
 from whet.core.miss import Miss
 from whet.store import open_store
 from whet.store.bundles.writing import write_bundle
 from whet.targets.files import load_module
 from whet.testing.samples import a_workload
-
-Whet = Callable[..., Any]
 
 KERNEL = """
 import pathlib

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli_runs import Whet, own_modules
 
 pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -19,8 +21,6 @@ from whet.core.miss import LaunchGrid, Miss, Placement
 from whet.targets.files import load_module
 from whet.targets.triton.offline.remade import recorded_inputs
 from whet.testing.fake_triton import fake_driver, told
-
-Whet = Callable[..., Any]
 
 PROGRAM = """
 import triton
@@ -53,12 +53,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.delenv("WHET_POLICY", raising=False)
     Path("recorded_program.py").write_text(PROGRAM)
-    modules = set(sys.modules)
-    with fake_driver() as fake:
+    with own_modules("recorded_program"), fake_driver() as fake:
         yield fake
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name == "recorded_program":
-            del sys.modules[name]
 
 
 def program() -> Any:
@@ -126,7 +122,6 @@ def test_small_integer_tensors_have_the_contents_that_they_had(whet: Whet) -> No
     miss = recorded(offsets, torch.ones(4, dtype=torch.bool), 2.0, n=16)
     assert [one.value for one in miss.arguments[:2]] == [(0, 12, 7, 16), (True,) * 4]
     _, (x, y, scale), _ = recorded_inputs("copy", Miss.from_json(miss.to_json()))()
-
     assert (x.tolist(), x.stride(), x.dtype) == ([[0, 12], [7, 16]], (1, 2), torch.int32)
     assert (y.tolist(), scale) == ([True] * 4, 2.0)
     assert whet("tune", "--missed", "-q").code == 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli_runs import Whet, own_modules
 
 pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -21,8 +23,6 @@ import whet as package
 from whet.core.miss import Miss
 from whet.targets.files import load_module
 from whet.testing.fake_triton import fake_driver
-
-Whet = Callable[..., Any]
 
 KERNELS = """
 import triton
@@ -48,12 +48,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     monkeypatch.setenv("WHET_POLICY", "none")
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("met_kernels.py").write_text(KERNELS)
-    modules = set(sys.modules)
-    with fake_driver() as fake:
+    with own_modules("met_"), fake_driver() as fake:
         yield fake
-    for name in set(sys.modules) - modules:
-        if name.startswith(("whet_file_", "met_")):
-            del sys.modules[name]
 
 
 def call(kernel: Any, n: int = 10_000) -> int:
@@ -80,7 +76,6 @@ def test_picks_of_recorded_keys_are_verified_with_the_recorded_calls(whet: Whet)
     ran = whet("verify", "--missed", "-q")
     assert ran.code == 1
     assert "'whet tune --missed'" in ran.err
-
     assert whet("tune", "--missed", "-q").code == 0
     ran = whet("verify", "--missed", "-q", "--json")
     assert ran.code == 0, ran

@@ -7,17 +7,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from whet.core.workload import Device, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 DEVICE = a_workload().device
 HERE = platform.python_version()
@@ -58,7 +55,6 @@ def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
     dry = whet("store", "gc", "--max-size", "1M", "--dry-run", "--store", large)
     assert os.path.getsize(large) == before
     wet = whet("store", "gc", "--max-size", "1M", "--store", large)
-
     assert dry.out.startswith("would remove 3 workloads, 60 trials, 0 runs")
     assert wet.out.startswith("removed 3 workloads, 60 trials, 0 runs")
     assert "1 of k0, 1 of k1, 1 of k2" in wet.out
@@ -69,7 +65,6 @@ def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
 @pytest.mark.medium
 def test_gc_of_a_store_that_fits_removes_nothing(whet: Whet, large: str) -> None:
     ran = whet("store", "gc", "--max-size", "10M", "--store", large)
-
     assert ran.out.startswith("removed 0 workloads, 0 trials, 0 runs")
     assert len(kernels(large)) == 5
 
@@ -77,7 +72,6 @@ def test_gc_of_a_store_that_fits_removes_nothing(whet: Whet, large: str) -> None
 @pytest.mark.medium
 def test_gc_says_where_what_may_go_was_not_enough(whet: Whet, large: str) -> None:
     ran = whet("store", "gc", "--max-size", "1K", "--kernel", "k4", "--store", large)
-
     assert "larger than 1K" in ran.out
     assert kernels(large) == {"k0", "k1", "k2", "k3"}
 
@@ -85,7 +79,6 @@ def test_gc_says_where_what_may_go_was_not_enough(whet: Whet, large: str) -> Non
 def test_gc_removes_what_one_version_built(whet: Whet) -> None:
     fill("s.db", built_with(triton="3.5.1"), built_with(triton="3.5"), built_with(triton="3.50"))
     ran = whet("store", "gc", "--toolchain", "triton=3.5", "--store", "s.db")
-
     assert ran.out.startswith("removed 2 workloads")
     assert "built with triton 3.5, 3.5.1" in ran.out
     assert kernels("s.db") == {"3.50"}
@@ -98,7 +91,6 @@ def test_gc_keeps_what_this_machine_has_and_the_newest(whet: Whet) -> None:
     dry = whet("store", "gc", "--other-toolchains", "--dry-run", "--store", "s.db")
     assert len(kernels("s.db")) == 5
     wet = whet("store", "gc", "--other-toolchains", "--store", "s.db")
-
     assert dry.out.startswith("would remove 2 workloads")
     assert wet.out.startswith("removed 2 workloads")
     assert "built with python 2.7.18, 99.0.1" in wet.out
@@ -111,7 +103,6 @@ def test_a_toolchain_confines_what_else_may_go(whet: Whet) -> None:
     with open_store("s.db") as store:
         store.append([a_trial(old, {"BM": 0}), a_trial(new, {"BM": 0})])
     ran = whet("store", "gc", "--superseded", "--toolchain", "triton=3.5", "--store", "s.db")
-
     assert ran.out.startswith("removed 0 workloads, 1 trial,")
     with open_store("s.db") as store:
         assert len(store.trials(new.id, all=True)) == 2
@@ -130,7 +121,6 @@ def test_a_size_or_toolchain_that_cannot_be_read_removes_nothing(
 ) -> None:
     fill("s.db", built_with(triton="3.5"))
     ran = whet("store", "gc", *arguments, "--store", "s.db")
-
     assert ran.code == 2
     assert message in ran.err
     assert len(kernels("s.db")) == 1
@@ -141,7 +131,6 @@ def test_merge_says_whose_results_came(whet: Whet) -> None:
     fill("a.db", a_workload(), a_workload(kernel="softmax"), a_workload(device=other))
     fill("all.db", a_workload())
     ran = whet("store", "merge", "a.db", "--store", "all.db")
-
     assert "2 workloads, 3 trials, 0 runs new" in ran.out
     assert "  1 workload of Test CPU (x86_64, driver 6.1)\n" in ran.out
     assert "  1 workload of Other CPU (aarch64)\n" in ran.out
@@ -153,7 +142,6 @@ def test_merge_names_devices_that_only_look_alike(whet: Whet) -> None:
     fill("a.db", a_workload())
     fill("b.db", a_workload(device=replace(DEVICE, driver="7.0")))
     ran = whet("store", "merge", "a.db", "b.db", "--store", "all.db")
-
     assert "note: 'Test CPU' stands for 2" in ran.out
     assert "driver 6.1" in ran.out.partition("note:")[2]
     assert "driver 7.0" in ran.out.partition("note:")[2]
@@ -164,7 +152,6 @@ def test_merge_names_devices_that_only_look_alike(whet: Whet) -> None:
 def test_best_tells_devices_of_one_name_apart(whet: Whet) -> None:
     fill("s.db", a_workload(), a_workload(device=replace(DEVICE, driver="7.0")))
     ran = whet("best", "--store", "s.db")
-
     assert "driver 6.1" in ran.out
     assert "driver 7.0" in ran.out
     assert ran.widest <= 80
@@ -173,7 +160,6 @@ def test_best_tells_devices_of_one_name_apart(whet: Whet) -> None:
 def test_best_says_what_a_pick_was_built_with_where_there_are_several_versions(whet: Whet) -> None:
     fill("s.db", a_workload(), a_workload(toolchain={"triton": "3.5"}))
     ran = whet("best", "--store", "s.db")
-
     assert "built with" in ran.out.splitlines()[0]
     assert "triton 3.5" in ran.out
     assert "gcc 12.2.0" in ran.out
@@ -183,7 +169,6 @@ def test_best_says_what_a_pick_was_built_with_where_there_are_several_versions(w
 def test_best_leaves_out_what_all_picks_share(whet: Whet) -> None:
     fill("s.db", a_workload(), a_workload(kernel="softmax", toolchain={"triton": "3.5"}))
     head = whet("best", "--store", "s.db").out.splitlines()[0]
-
     assert head.split() == ["id", "workload", "best", "tried", "config"]
 
 
@@ -206,5 +191,4 @@ def test_best_of_one_says_for_what_it_holds_and_who_chose_it(whet: Whet) -> None
 
 def test_a_device_without_a_driver_is_named_without_one(whet: Whet) -> None:
     fill("s.db", a_workload(device=Device("Plain CPU", "cpu", "riscv")))
-
     assert "device   Plain CPU (riscv)\n" in whet("best", "--store", "s.db").out

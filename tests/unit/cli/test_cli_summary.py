@@ -55,37 +55,25 @@ def test_it_fits_a_page() -> None:
         equals=(Config({**long, "PARAMETER_3": 99}),),
         notes=("word " * 60,),
     )
-
     assert max(map(len, lines(result))) <= 80
     assert max(map(len, lines(a_result()))) <= 80
 
 
 def test_best_is_set_against_first_with_its_interval() -> None:
-    said = text(a_result())
-
+    result = a_result()
+    said = text(result)
     assert "best     BM=64 BN=32\n         1.00 µs (970 ns to 1.05 µs at 95 %, 7 samples)" in said
     assert "first    BM=8 BN=8\n         4.00 µs" in said
     assert "4.00× as fast" in said
-
-
-@pytest.mark.medium
-def test_a_speed_up_that_was_measured_side_by_side_is_said_to_be() -> None:
-    result = a_result()
-    said = text(replace(result, run=replace(result.run, paired_speedup=3.5)))
-
-    assert "side by side" in said
-    assert "3.50× as fast" in said
-
-
-def test_a_first_config_that_wins_is_said_to() -> None:
-    result = a_result()
-
+    paired = text(replace(result, run=replace(result.run, paired_speedup=3.5)))
+    assert "side by side" in paired
+    assert "3.50× as fast" in paired
     assert "is faster" in text(replace(result, first=result.best))
+    assert "first" not in text(a_result(first=None))
 
 
 def test_equals_are_named_by_what_differs() -> None:
     said = text(a_result(equals=(Config(BM=64, BN=16), Config(BM=32, BN=32))))
-
     assert "from 2 configs" in said
     assert "BN=16\n" in said
     assert "BM=64 BN=16" not in said
@@ -93,7 +81,6 @@ def test_equals_are_named_by_what_differs() -> None:
 
 def test_many_equals_are_counted() -> None:
     said = text(a_result(equals=tuple(Config(BM=64, BN=n) for n in range(100, 110))))
-
     assert "BN=102" in said
     assert "BN=103" not in said
     assert "and 7 more" in said
@@ -105,7 +92,6 @@ def test_trials_are_counted_by_status() -> None:
 
 def test_failures_are_summed_up_by_their_first_line() -> None:
     said = lines(a_result())
-
     assert "     9× build_error   error: 0" in said
     assert "     1× build_error   error: 1" in said
 
@@ -113,7 +99,6 @@ def test_failures_are_summed_up_by_their_first_line() -> None:
 def test_where_the_time_went_is_shown_with_percent_and_bars() -> None:
     said = lines(a_result())
     row = next(line for line in said if line.strip().startswith("measuring"))
-
     assert "time     10.0 s in all" in said
     assert row.split()[1:4] == ["6.00", "s", "60.0%"]
     assert "█" in row
@@ -132,7 +117,6 @@ def test_it_ends_with_where_it_is_kept_and_what_to_type_next() -> None:
 def test_what_to_type_next_is_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("sys.argv", [".venv/bin/whet", "demo"])
-
     assert "next     .venv/bin/whet best matmul" in lines(a_result())
 
 
@@ -142,7 +126,6 @@ def test_what_is_not_kept_is_said_not_to_be() -> None:
 
 def test_an_answer_from_the_store_cost_no_trials() -> None:
     said = text(a_result(source="stored", trials=(), known=12))
-
     assert "store (12 trials)" in said
     assert "█" not in said
 
@@ -150,12 +133,7 @@ def test_an_answer_from_the_store_cost_no_trials() -> None:
 def test_an_interrupted_run_says_that_it_is_not_the_end() -> None:
     result = a_result()
     stopped = replace(result, run=replace(result.run, outcome=Outcome.INTERRUPTED))
-
     assert "interrupted:" in text(stopped)
-
-
-def test_a_first_config_that_does_not_work_is_left_out() -> None:
-    assert "first" not in text(a_result(first=None))
 
 
 def test_a_printed_result_is_a_few_lines_that_say_what_a_program_can_do_next() -> None:
@@ -163,7 +141,6 @@ def test_a_printed_result_is_a_few_lines_that_say_what_a_program_can_do_next() -
         a_result().run, tried=5, stopped=Stop.TRIALS, space_size=132, budget=Budget(trials=5)
     )
     said = str(a_result(run=run, notes=("a \x1b[31mnote",))).splitlines()
-
     assert len(said) <= 20
     assert max(map(len, said)) <= 80
     told = " ".join(" ".join(said[said.index("") + 1 :]).split())

@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet, one_line
 from fork_server import ForkServer
 from whet.cli.arguments.locate import locate
 from whet.cli.arguments.options import read_keys
@@ -21,8 +22,6 @@ from whet.core.errors import UsageError
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytest.importorskip("triton")
-
-Whet = Callable[..., Any]
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the example's tensors are torch's"
@@ -61,12 +60,6 @@ tuned.whet_timer = told(nanoseconds)
 """
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is compiled once will do for all of these tests."""
-    return tmp_path_factory.mktemp("triton-cache")
-
-
 @pytest.fixture
 def _gpu(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(compiled))
@@ -78,15 +71,8 @@ def write(text: str = TUNED) -> None:
     Path("kernel.py").write_text(KERNEL + text)
 
 
-def one_line(ran: Any) -> str:
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("\n") == 1, ran.err
-    return str(ran.err)
-
-
 def test_a_typed_key_is_names_with_numbers_words_and_texts() -> None:
     keys = read_keys(["M=4096, N=0.5,fast=true,bias=none,dtype=float16", "M=1"], None)
-
     assert keys == [
         {"M": 4096, "N": 0.5, "fast": True, "bias": None, "dtype": "float16"},
         {"M": 1},
@@ -95,7 +81,6 @@ def test_a_typed_key_is_names_with_numbers_words_and_texts() -> None:
 
 def test_keys_from_a_file_come_after_typed_ones() -> None:
     Path("keys.json").write_text('[{"M": 2}, {"M": 3}]')
-
     assert read_keys(["M=1"], "keys.json") == [{"M": 1}, {"M": 2}, {"M": 3}]
 
 
@@ -113,7 +98,6 @@ def test_a_name_that_comes_twice_in_a_key_is_refused() -> None:
 @pytest.mark.parametrize("text", ["{", '{"M": 1}', "[]", "[1]", "\xff"])
 def test_a_file_without_a_list_of_keys_is_refused_by_its_name(text: str) -> None:
     Path("keys.json").write_text(text, encoding="latin-1")
-
     with pytest.raises(UsageError, match=r"keys\.json is not"):
         read_keys([], "keys.json")
 
@@ -125,20 +109,17 @@ def test_a_missing_file_of_keys_is_named() -> None:
 
 def test_a_decorated_kernel_is_found_without_a_gpu() -> None:
     write()
-
     assert locate("kernel.py:tuned").name == "copy"
     assert locate("kernel.py").name == "copy"
 
 
 def test_a_kernel_below_heuristics_is_found() -> None:
     write(TUNED + "chosen = triton.heuristics({})(tuned)\n")
-
     assert locate("kernel.py:chosen").name == "copy"
 
 
 def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None:
     write("")
-
     assert "whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
 
 
@@ -146,9 +127,7 @@ def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None
 @pytest.mark.usefixtures("_gpu")
 def test_one_key_ends_in_the_usual_summary(whet: Whet) -> None:
     write()
-
     ran = whet("tune", "kernel.py:tuned", "--key", "n=64", "--store", "s.db", "-q")
-
     assert ran.code == 0, ran.err
     assert ran.out.startswith("copy")
     assert "n=64" in ran.out
@@ -183,9 +162,7 @@ def test_as_json_every_key_has_its_result_and_a_later_call_finds_it(whet: Whet) 
     write()
     Path("keys.json").write_text('[{"n": 64}, {"n": 65, "dtype": "float16"}]')
     arguments = ("tune", "kernel.py:tuned", "--keys", "keys.json", "--store", "s.db", "--json")
-
     ran, again = whet(*arguments), whet(*arguments)
-
     found = json.loads(ran.out)
     assert (found["v"], found["kernel"]) == (1, "copy")
     assert [one["best"]["config"]["BLOCK"] for one in found["keys"]] == [32, 64]
@@ -200,11 +177,9 @@ def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> N
     whet("tune", "kernel.py:tuned", "--key", "n=64", "--store", "s.db", "-q")
     kernel = locate("kernel.py:tuned").tuner
     grid, args, keywords = kernel.whet_inputs(n=64)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WHET_STORE", "s.db")
         kernel[grid](*args, **keywords)
-
     assert kernel.whet_result.source == "stored"
     assert kernel.best_config.kwargs == {"BLOCK": 32}
 
@@ -214,12 +189,10 @@ def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> N
 def test_flags_reach_the_kernel_and_leave_the_environment_alone(whet: Whet) -> None:
     write()
     before = dict(os.environ)
-
     ran = whet(
         *("tune", "kernel.py:tuned", "--key", "n=64", "--json", "-q"),
         *("--budget", "2trials", "--seed", "5", "--search", "random", "--store", ":memory:"),
     )
-
     (found,) = json.loads(ran.out)["keys"]
     assert (found["trials"], found["seed"], found["search"]) == (2, 5, "random")
     assert dict(os.environ) == before
@@ -229,9 +202,7 @@ def test_flags_reach_the_kernel_and_leave_the_environment_alone(whet: Whet) -> N
 @pytest.mark.usefixtures("_gpu")
 def test_inputs_that_need_no_key_get_none(whet: Whet) -> None:
     write(TUNED.replace("inputs=inputs", "inputs=lambda n=64: inputs(n)"))
-
     ran = whet("tune", "kernel.py:tuned", "--store", ":memory:", "-q")
-
     assert ran.code == 0, ran.err
     assert "BLOCK=32" in ran.out
 
@@ -255,14 +226,12 @@ def test_what_is_wrong_with_inputs_or_keys_is_one_line(
 ) -> None:
     write(decorated)
     typed = [part for key in keys for part in ("--key", key)]
-
     assert message in one_line(whet("tune", "kernel.py:tuned", *typed, "-q"))
 
 
 @no_gpu
 def test_without_a_gpu_the_line_says_what_is_missing(whet: Whet) -> None:
     write()
-
     assert "no GPU" in one_line(whet("tune", "kernel.py:tuned", "--key", "n=64"))
 
 
@@ -270,7 +239,6 @@ def test_a_tunable_that_is_no_triton_kernel_takes_no_key(whet: Whet) -> None:
     Path("kernel.py").write_text(
         'import whet\nf = whet.function(lambda a: a, {"a": [1, 2]}, name="f")\n'
     )
-
     assert "takes no --key" in one_line(whet("tune", "kernel.py:f", "--key", "n=64"))
 
 
@@ -290,7 +258,6 @@ def refuse(named, reset_only=False):
 @pytest.mark.usefixtures("_gpu")
 def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whet: Whet) -> None:
     ran = tune_with_trouble_at_65(whet, 'RuntimeError("not this number")', "n=65", "n=64")
-
     assert ran.code == 1
     assert len(json.loads(ran.out)["keys"]) == 1
     assert "n=65: no config" in ran.err
@@ -302,7 +269,6 @@ def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whe
 def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(whet: Whet) -> None:
     full = 'HostFailure("there is no space; free some")'
     ran = tune_with_trouble_at_65(whet, full, "n=64", "n=65")
-
     assert ran.code == 1
     assert len(json.loads(ran.out)["keys"]) == 1
     assert "n=65: there is no space; free some" in ran.err
@@ -312,7 +278,6 @@ def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(wh
 @needs_torch
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:
     example = demo.example_file("matmul_triton.py")
-
     assert "no GPU" in one_line(whet("tune", f"{example}:matmul_fp16", "--key", "M=64,N=64,K=64"))
 
 
@@ -347,10 +312,8 @@ def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
 ) -> None:
     monkeypatch.setattr(demo, "gpu_ready", lambda: True)
     monkeypatch.setattr(demo, "TritonProduct", UntimedProduct)
-
     told_all = whet("demo", "--store", "s.db", "-q")
     as_json = json.loads(whet("demo", "--store", "s.db", "-q", "--json").out)
-
     assert told_all.code == 0, told_all.err
     for part in ("Triton, 4096 × 4096 × 4096", "563 TFLOP/s", "4.00× the first, 82 % of torch"):
         assert part in told_all.out
@@ -362,16 +325,13 @@ def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
 @pytest.mark.slow
 def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "gpu_ready", lambda: True)
-
     ran = whet("demo", "--cpu", "--n", "16", "--budget", "1trials", "--store", ":memory:", "-q")
-
     assert ran.code == 0, ran.err
     assert "in C, 16 × 16 × 16" in ran.out
 
 
 def test_the_help_of_run_says_what_goes_where_on_a_page(whet: Whet) -> None:
     ran = whet("run", "--help")
-
     assert ran.out.startswith("Usage: whet run [OPTIONS] SCRIPT.py [ARGS]...")
     assert ran.widest <= 80
 
@@ -420,9 +380,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
         "import sys\nfrom package import found\n"
         "print(__name__, sys.argv[1:], found)\nraise ValueError('of the script')\n"
     )
-
     done = run("-m", "package.job", "--size", "3")
-
     assert done.returncode == 1
     assert done.stdout == "__main__ ['--size', '3'] whet.targets.triton.decorator\n"
     assert done.stderr.splitlines()[-1] == "ValueError: of the script"
@@ -432,9 +390,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
 @pytest.mark.slow
 def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
     Path("script.py").write_text("import sys\nsys.exit('no data')\n")
-
     done = run("--", "script.py")
-
     assert (done.returncode, done.stderr) == (1, "no data\n")
 
 
@@ -533,10 +489,8 @@ twice(torch.ones(100))
 def test_under_the_interpreter_nothing_is_tuned_and_a_choice_says_whose_times_it_has() -> None:
     pytest.importorskip("torch")
     Path("script.py").write_text(INTERPRETED)
-
     done = run("--report", "--store", "s.db", "script.py", TRITON_INTERPRET="1")
     shown = command("show", "twice", "--store", "s.db")
-
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "double 5 – 1 – 1 autotuner; TRITON_INTERPRET" in said
@@ -556,9 +510,7 @@ def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
 @pytest.mark.slow
 def test_a_report_of_a_script_without_kernels_says_so() -> None:
     Path("script.py").write_text("print('done')\n")
-
     done = run("--report", "script.py")
-
     assert done.stdout.startswith("done\nno kernel")
 
 
@@ -577,14 +529,12 @@ def test_a_run_that_cannot_begin_is_one_line(
     whet: Whet, arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whet.targets.triton.install.install", lambda: None)
-
     assert message in one_line(whet("run", *arguments))
 
 
 @pytest.mark.slow
 def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
-
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith(": json.nowhere")
     assert "Traceback" not in done.stderr
@@ -606,9 +556,7 @@ def test_without_triton_one_line_says_how_to_install_it(arguments: list[str]) ->
     Path("script.py").write_text("print('ran')\n")
     Path("kernel.py").write_text("import whet\n\nk = whet.autotune([], [])\n")
     path = os.pathsep.join([str(Path("hidden").absolute()), *filter(None, sys.path)])
-
     done = command(*arguments, PYTHONPATH=path)
-
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "pip install triton" in done.stderr

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from whet.cli.arguments.locate import locate
 from whet.store import open_store
 from whet.testing.fake_triton import fake_driver
 
 pytest.importorskip("triton")
-
-Whet = Callable[..., Any]
 
 # 32 is the fastest; 16, the author's first, is slow.
 KERNEL = """
@@ -39,11 +38,6 @@ tuned = whet.autotune(configs, key=["n"], inputs=inputs)(copy)
 tuned.whet_timer = told(lambda config: TIMES[config.kwargs["BLOCK"]])
 chosen = triton.heuristics({})(tuned)
 """
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("triton-cache")
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +88,6 @@ def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
     tune(whet, "n=64")
     slow_down(32, 1100.0)
     ran = verify(whet, "--key", "n=64")
-
     assert ran.code == 1
     assert "1 slower" in ran.out
     assert "1.10×" in ran.out
@@ -104,7 +97,6 @@ def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
 def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
     tune(whet, "n=64", "n=65")
     ran = verify(whet)
-
     assert ran.code == 0, ran.err
     assert "2 picks: 2 ok" in ran.out
     assert ran.widest <= 80
@@ -114,7 +106,6 @@ def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
 def test_a_stored_key_that_inputs_calls_otherwise_is_named(whet: Whet) -> None:
     tune(whet, "n=64", "n=64,dtype=float16")
     ran = verify(whet)
-
     assert ran.code == 0, ran.err
     assert "1 pick: 1 ok" in ran.out
     assert "x_ptr.dtype=torch.float16" in ran.out
@@ -124,7 +115,6 @@ def test_a_stored_key_that_inputs_calls_otherwise_is_named(whet: Whet) -> None:
 @pytest.mark.medium
 def test_a_kernel_below_heuristics_is_verified(whet: Whet) -> None:
     tune(whet, "n=64")
-
     assert "1 pick: 1 ok" in verify(whet, "--key", "n=64", name="chosen").out
 
 
@@ -133,7 +123,6 @@ def test_what_is_recorded_is_kept(whet: Whet) -> None:
     tune(whet, "n=64")
     before = trials()
     slow_down(32, 1100.0)
-
     assert verify(whet, "--key", "n=64", "--record").code == 1
     assert trials() == before + 2
     assert "1 pick: 1 ok" in verify(whet, "--key", "n=64").out
@@ -143,7 +132,6 @@ def test_what_is_recorded_is_kept(whet: Whet) -> None:
 def test_a_key_that_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
     tune(whet, "n=64")
     ran = verify(whet, "--key", "n=7")
-
     assert ran.code == 1
     assert "whet tune kernel.py:tuned --key n=7" in ran.err
 

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli_runs import Whet
 from whet.cli.arguments.locate import locate
 from whet.cli.terminal.live import frame
 from whet.cli.terminal.progress import PlainProgress
@@ -29,8 +30,6 @@ from whet.engine.target import Target
 from whet.engine.turns import Turn
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-
-Whet = Callable[..., Any]
 
 WORKLOAD = a_workload()
 RUN = a_run(WORKLOAD, {"BM": 2}, budget=Budget(5.0))
