@@ -51,7 +51,7 @@ from whet.store import (
     store_place,
     unsent,
 )
-from whet.store.merging import arriving, identity, lookalikes
+from whet.store.matching import arriving, identity, lookalikes
 from whet.store.upkeep import (
     counts_of,
     faults_in,
@@ -64,7 +64,7 @@ from whet.store.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from whet.store.postgres.promoting import PromotionReport
+    from whet.store.postgres.verified import PromotionReport
 
 
 def stats(
@@ -354,8 +354,8 @@ def promote(
       whet store promote --all --dry-run
       whet store promote matmul --withdraw
     """
-    from whet.store.postgres.promoting import promote as put_forward
-    from whet.store.postgres.promoting import withdraw
+    from whet.store.postgres.verified import promote as put_forward
+    from whet.store.postgres.verified import withdraw
 
     if (name is None) is not every:
         raise UsageError("name a kernel or a workload, or use --all for all of them")
@@ -534,7 +534,7 @@ def namesakes(store: StoreReader) -> list[str]:
 
 # A store may come from anybody: only programs of these names are asked for their version.
 def _cluster(address: str, json: bool) -> None:
-    from whet.engine.executors.cluster_view import read_cluster
+    from whet.engine.executors.ray_cluster import read_cluster
 
     found = read_cluster(address)
     if json:

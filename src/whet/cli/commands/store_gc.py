@@ -13,7 +13,7 @@ from whet.cli.arguments.reading import NothingKnownError, chosen, open_known
 from whet.cli.terminal.output import bytes_text, page, print_lines, wrap
 from whet.core.errors import UsageError, did_you_mean
 from whet.store import GcReport, StoreReader
-from whet.store.toolchains import built_with, current, matches, versions
+from whet.store.matching import built_with, current, matches, versions
 
 if TYPE_CHECKING:
     pass
