@@ -186,7 +186,7 @@ def add_shipped(store: str, again: list[str]) -> None:
 
     whet = [sys.executable, "-m", "whet"]
     for bundle in sorted(RESULTS.glob("*.whet")):
-        subprocess.run([*whet, "unpack", str(bundle), "--store", store], check=True)
+        subprocess.run([*whet, "store", "merge", str(bundle), "--store", store], check=True)
     for kernel in again:
         subprocess.run([*whet, "store", "gc", "--kernel", kernel, "--store", store], check=True)
 

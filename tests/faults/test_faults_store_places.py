@@ -77,7 +77,7 @@ tiny = whet.function(lambda n: n, {"n": [1, 2]}, name="tiny", isolate=False)
 """
 
 
-@pytest.mark.parametrize("command", ["tune", "best tiny", "store ls", "store gc", "store merge"])
+@pytest.mark.parametrize("command", ["tune", "best tiny", "store stats", "store gc", "store merge"])
 @pytest.mark.parametrize("place", ["/proc/none/store.db", "file/store.db", "loop/store.db"])
 def test_a_command_whose_store_cannot_be_ends_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, place: str

@@ -1,4 +1,4 @@
-"""What `whet compare-searches` draws and concludes, from made-up scores."""
+"""What `whet lab searches` draws and concludes, from made-up scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whet settings --kernel` and `whet policy check`: what a policy file says, and what is wrong."""
+"""`whet settings --kernel` and `--check`: what a policy file says, and what is wrong with it."""
 
 from __future__ import annotations
 

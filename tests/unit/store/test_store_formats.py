@@ -19,11 +19,11 @@ import pytest
 FOLDER = Path(__file__).with_name("formats_0_1")
 BUNDLE = ("--store", "from_bundle.db")
 QUESTIONS: dict[str, tuple[str, ...]] = {
-    "workloads": ("store", "ls", "--json", "--store", "store.db"),
-    "trials": ("trials", "nap", "--all", "--json", "--store", "store.db"),
+    "workloads": ("store", "stats", "--list", "--json", "--store", "store.db"),
+    "trials": ("show", "trials", "nap", "--all", "--json", "--store", "store.db"),
     "best": ("best", "nap", "--json", "--store", "store.db"),
-    "cost": ("cost", "nap", "--json", "--store", "store.db"),
-    "workloads of the bundle": ("store", "ls", "--json", *BUNDLE),
+    "cost": ("show", "cost", "nap", "--json", "--store", "store.db"),
+    "workloads of the bundle": ("store", "stats", "--list", "--json", *BUNDLE),
     "best of the bundle": ("best", "nap", "--json", *BUNDLE),
     "settings": ("settings", "--json"),
     "policy": ("settings", "--kernel", "lib.deep:norm_fwd", "--json"),
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.medium
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("formats") / "0_1"
     shutil.copytree(FOLDER, folder)
-    whet(folder, "unpack", "results.whet", *BUNDLE)
+    whet(folder, "store", "merge", "results.whet", *BUNDLE)
     return folder
 
 

@@ -219,7 +219,7 @@ def test_a_newer_client_reads_an_older_schema_and_is_told_to_migrate_before_it_w
 
     monkeypatch.setitem(schema.STEPS, before, step)
     assert len(open_direct(postgres_url, read_only=True).runs(workload.id)) == 1
-    assert "whet store migrate" in refusal(lambda: open_direct(postgres_url))
+    assert "whet store init --upgrade" in refusal(lambda: open_direct(postgres_url))
     assert PostgresStore.migrate(postgres_url) == (before, before + 1)
     assert PostgresStore.migrate(postgres_url) == (before + 1, before + 1)
     open_direct(postgres_url).save_run(a_run(workload))

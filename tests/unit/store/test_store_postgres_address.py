@@ -117,7 +117,7 @@ def test_without_psycopg_one_line_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from whet.cli.app import main\n"
-        "sys.exit(main(['store', 'ls', '--store', 'postgresql://ann:hunter2@db/whet']))"
+        "sys.exit(main(['store', 'stats', '--store', 'postgresql://ann:hunter2@db/whet']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2

@@ -467,7 +467,7 @@ class TestSignatures:
 
     def test_files_that_are_no_keys_are_named(self, tmp_path: Path) -> None:
         file = tmp_path / "nonsense"
-        assert "keygen" in refusal(lambda: SigningKey.read(str(file)), UsageError)
+        assert "whet store key --new" in refusal(lambda: SigningKey.read(str(file)), UsageError)
         file.write_text("nonsense")
         assert "not an Ed25519" in refusal(lambda: SigningKey.read(str(file)), UsageError)
         assert "line 1 of" in refusal(lambda: TrustedKeys.read(str(file)), UsageError)

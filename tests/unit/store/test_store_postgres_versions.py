@@ -235,5 +235,5 @@ def test_a_newer_client_is_told_in_one_line_to_migrate(
     keys.write_text("")
     for more in ("", "&trust=promoted", f"&trusted_keys={keys}"):
         message = refusal(lambda it=more: opened(postgres_url + it, read_only=bool(it)))
-        assert "'whet store migrate" in message
+        assert "'whet store init --upgrade" in message
         assert "\n" not in message
