@@ -39,7 +39,7 @@ Work = tuple[Callable[..., Any], tuple[Any, ...]]
 _inherited: list[Any] = []
 
 
-class Desk:
+class ParentLink:
     """The files of this worker: its connection, its output and its folder."""
 
     def __init__(self, connection: int, folder: str) -> None:
@@ -178,30 +178,30 @@ def memory_limit(extra: int | None) -> Iterator[None]:
         resource.setrlimit(kind, (soft, hard))
 
 
-def serve_tasks(desk: Desk) -> None:
+def serve_tasks(link: ParentLink) -> None:
     """Does one task after another, each in an empty folder, until the parent hangs up."""
-    while (frame := desk.read()) is not None:
+    while (frame := link.read()) is not None:
         memory_bytes, payload = pickle.loads(frame)
-        desk.clear_output()
-        do_task(desk, functools.partial(pickle.loads, payload), memory_bytes)
-        desk.tidy()
+        link.clear_output()
+        do_task(link, functools.partial(pickle.loads, payload), memory_bytes)
+        link.tidy()
 
 
-def do_task(desk: Desk, load: Callable[[], Work], memory_bytes: int | None) -> None:
+def do_task(link: ParentLink, load: Callable[[], Work], memory_bytes: int | None) -> None:
     report = perform(load, memory_bytes)
-    desk.flush()
-    desk.write(pickle.dumps((*report, has_children()), protocol=5))
+    link.flush()
+    link.write(pickle.dumps((*report, has_children()), protocol=5))
 
 
-def serve_session(desk: Desk, keep: Keep) -> None:
+def serve_session(link: ParentLink, keep: Keep) -> None:
     """Answers calls until the parent hangs up. Folder and children last as long as the object."""
-    keep.write = desk.write
-    while (frame := desk.read()) is not None:
+    keep.write = link.write
+    while (frame := link.read()) is not None:
         memory_bytes, payload = pickle.loads(frame)
-        desk.clear_output()
+        link.clear_output()
         report = perform(functools.partial(keep.load, payload), memory_bytes)
-        desk.flush()
-        desk.write(pickle.dumps((*report, False), protocol=5))
+        link.flush()
+        link.write(pickle.dumps((*report, False), protocol=5))
 
 
 def has_children() -> bool:
@@ -311,19 +311,19 @@ def _main() -> None:
     settle(parent)
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     sys.stderr.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    desk = Desk(connection, os.getcwd())
-    boot = desk.read()
+    link = ParentLink(connection, os.getcwd())
+    boot = link.read()
     if boot is None:
         return
     sys.path[:], for_session = pickle.loads(boot)
     # A task from the caller's script names `__main__`; it must not find this file there.
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [""]
-    desk.write(READY)
+    link.write(READY)
     if for_session:
-        serve_session(desk, Keep())
+        serve_session(link, Keep())
     else:
-        serve_tasks(desk)
+        serve_tasks(link)
 
 
 if __name__ == "__main__":

@@ -416,7 +416,7 @@ class Dispatcher:
         worker = self._start(
             lambda: process.fork(
                 self._supervisor,
-                lambda desk: child.do_task(desk, lambda: (task.call, task.args), task.memory_bytes),
+                lambda link: child.do_task(link, lambda: (task.call, task.args), task.memory_bytes),
             )
         )
         if worker is None and self._slots:

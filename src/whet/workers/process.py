@@ -173,7 +173,7 @@ def spawn(supervisor: Supervisor, for_session: bool) -> Worker:
     return worker
 
 
-def fork(supervisor: Supervisor, main: Callable[[child.Desk], None]) -> Worker:
+def fork(supervisor: Supervisor, main: Callable[[child.ParentLink], None]) -> Worker:
     """Starts a copy of this process, which runs `main` and ends, whatever `main` does."""
 
     def start(far: int, token: str, folder: str, output: int) -> int:
@@ -184,7 +184,7 @@ def fork(supervisor: Supervisor, main: Callable[[child.Desk], None]) -> Worker:
                 pid = os.fork()
             if pid == 0:
                 child.settle_fork(parent, _workdir(folder), output, environment)
-                main(child.Desk(far, _workdir(folder)))
+                main(child.ParentLink(far, _workdir(folder)))
                 os._exit(0)
             return pid
         finally:

@@ -368,7 +368,7 @@ def _starter(
         else:
             seat.owed = 0
             seat.worker = process.fork(
-                supervisor, lambda desk: child.serve_session(desk, child.Keep(factory))
+                supervisor, lambda link: child.serve_session(link, child.Keep(factory))
             )
 
     return start

@@ -45,7 +45,8 @@ from whet.workers.reaper import descendants
 # How many configs stay loaded. A race samples those that are left in turns.
 CAPACITY = 256
 
-# What a station tells of on its way through a call: a first call begins, and what comes after it.
+# What a measuring process tells of on its way through a call: a first call begins, and what comes
+# after it.
 FIRST_CALL, RUNNING = "first_call", "running"
 
 # A config that compiles on its first call may compile some more on its second. Where the first took
