@@ -219,7 +219,7 @@ def verify(
 
 
 def _plain(config: Any) -> Any:
-    from whet.targets.triton.configs import plain_config
+    from whet.targets.triton.keys import plain_config
 
     return plain_config(config)
 

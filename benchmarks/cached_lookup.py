@@ -83,7 +83,7 @@ def _trial(run: Run, config: Config, rng: random.Random) -> Trial:
 
 def look_ups(path: Path, keys: int, calls: int = 3000) -> dict[str, float]:
     """Microseconds."""
-    from whet.engine.fallback.policy import choose
+    from whet.engine.fallback.untuned import choose
     from whet.store import open_store
 
     asked = [Asked(n) for n in random.Random(11).choices(range(1, keys + 1), k=calls)]
@@ -101,7 +101,7 @@ def look_ups(path: Path, keys: int, calls: int = 3000) -> dict[str, float]:
 def cold_open(path: str) -> dict[str, float]:
     """In a process that has done nothing else yet; milliseconds."""
     start = time.perf_counter()
-    from whet.engine.fallback.policy import choose
+    from whet.engine.fallback.untuned import choose
     from whet.store import SqliteStore, open_store
 
     target = Asked(77)

@@ -422,7 +422,7 @@ def tune_cold(side: str, size: int) -> dict[str, Any]:
     )
     from whet.engine.executors.current import using
     from whet.engine.executors.processes import ProcessPerDevice
-    from whet.targets.triton.devices import device_environment
+    from whet.targets.triton.device import device_environment
 
     kernel = whet.autotune(configs=tutorial_configs(), key=list(KEY))(matmul_kernel)
     wake_device()

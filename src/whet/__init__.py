@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from whet.doctor.checkup import doctor as doctor
     from whet.engine.fallback.background import refine as refine
     from whet.engine.fallback.mode import mode as mode
-    from whet.engine.fallback.policy import choose as choose
+    from whet.engine.fallback.untuned import choose as choose
     from whet.engine.tuning import tune as tune
     from whet.errors import *  # noqa: F403
     from whet.lock import *  # noqa: F403
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from whet.serving import *  # noqa: F403
     from whet.store import open_store as open_store
     from whet.targets.choice.choice import choice as choice
-    from whet.targets.choice.cost import cost as cost
+    from whet.targets.choice.keys import cost as cost
     from whet.targets.function import function as function
     from whet.targets.native.target import native as native
     from whet.targets.schedule.target import schedule as schedule
@@ -79,11 +79,11 @@ _HOMES = _by_name(
         "whet.doctor.checkup": "doctor",
         "whet.engine.fallback.background": "refine",
         "whet.engine.fallback.mode": "mode",
-        "whet.engine.fallback.policy": "choose",
+        "whet.engine.fallback.untuned": "choose",
         "whet.engine.tuning": "tune",
         "whet.store": "open_store",
         "whet.targets.choice.choice": "choice",
-        "whet.targets.choice.cost": "cost",
+        "whet.targets.choice.keys": "cost",
         "whet.targets.function": "function",
         "whet.targets.native.target": "native",
         "whet.targets.schedule.target": "schedule",

@@ -14,7 +14,7 @@ import signal
 import sys
 
 import whet
-from whet.engine.fallback.time_budget import TimeBudget
+from whet.engine.fallback.background import TimeBudget
 from whet.engine.review.verify import verify
 
 

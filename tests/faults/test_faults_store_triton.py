@@ -10,8 +10,8 @@ import pytest
 from whet.cli import main
 from whet.core.errors import StoreError
 from whet.core.trial import Trial
+from whet.engine import log
 from whet.store import MemoryStore, SqliteStore
-from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
 
 pytest.importorskip("triton")
@@ -40,7 +40,7 @@ tuned.whet_timer = told(lambda config: {16: 4000.0, 32: 1000.0, 64: 2000.0}[conf
 def _gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     Path("kernel.py").write_text(KERNEL)
     with fake_driver():
         yield

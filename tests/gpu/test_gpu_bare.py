@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import whet
-from whet.targets.triton import warn
+from whet.engine import log
 from whet.targets.triton.isolated import bench as benches
 
 torch: Any = pytest.importorskip("torch")
@@ -32,7 +32,7 @@ Opened = list[tuple[bool, dict[str, float]]]
 def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import whet
-from whet.targets.triton import warn
+from whet.engine import log
 
 torch: Any = pytest.importorskip("torch")
 triton: Any = pytest.importorskip("triton")
@@ -38,7 +38,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("WHET_STORE", str(path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("WHET_RUN_LIMIT", "10s")
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     return path
 
 

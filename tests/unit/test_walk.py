@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 # From the call to the store: without one of these the page would leave a gap.
 ESSENTIAL = {
     "targets/triton/autotuner.py",
-    "targets/triton/tuned.py",
+    "targets/triton/tuning.py",
     "engine/tuning.py",
     "engine/steps/run.py",
     "engine/steps/explore.py",

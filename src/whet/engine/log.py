@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Literal
 
@@ -96,6 +97,16 @@ def warn(text: str) -> None:
     logger.warning(text)
     if _printer not in logger.handlers:
         print(f"whet: {text}", file=sys.stderr, flush=True)
+
+
+_said: set[str] = set()
+
+
+def say_once(text: str) -> None:
+    """As a warning of Python's: what people should know about their kernels."""
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _listen() -> None:

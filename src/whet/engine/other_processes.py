@@ -14,7 +14,7 @@ from whet.core.process import Holder
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial, new_id
-from whet.engine.fallback.policy import choose
+from whet.engine.fallback.untuned import choose
 from whet.engine.guard import Interrupted, WallLedger
 from whet.engine.log import log_event
 from whet.engine.ranks import Agreed, Agreement, Board, BoardLostError, Progress, group_board

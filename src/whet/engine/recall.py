@@ -20,10 +20,9 @@ from whet.core.run import Outcome, Result, Run, Stop
 from whet.core.status import LimitKind, Status
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload, captured_differences
-from whet.engine.fallback.missed import Traceable
 from whet.engine.guard import WallLedger
 from whet.engine.settings import Settings
-from whet.engine.target import Claiming, FromFile, Target
+from whet.engine.target import Claiming, FromFile, Target, Traceable
 
 if TYPE_CHECKING:
     from whet.core.config import Config

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from whet.builds.job import Job
     from whet.builds.shared import SharedPool
     from whet.core.config import Config, Value
+    from whet.core.miss import Argument, LaunchGrid
     from whet.core.mode import Mode
     from whet.core.space import Space
     from whet.core.timing import Method
@@ -198,3 +199,41 @@ class OnDevices(Protocol):
     def device_names(self) -> Sequence[str]: ...
 
     def device_environment(self, name: str) -> Mapping[str, str]: ...
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """A target that can say how it would be tuned from the command line.
+
+    `defined_at` is `FILE.py:NAME`, empty where no name in any module leads to it;
+    `call_arguments` are those of the call, by name; `tune_key` is what `--key` takes, None for
+    a target without one; `tune_remedy` tells somebody to tune it, with the command where that is
+    enough.
+    """
+
+    def defined_at(self) -> str: ...
+
+    def call_arguments(self) -> Mapping[str, Any]: ...
+
+    def tune_key(self) -> Mapping[str, Any] | None: ...
+
+    def tune_remedy(self, command: str) -> str: ...
+
+
+@runtime_checkable
+class Relaunchable(Protocol):
+    """A target whose call is a launch that may be made again without the program."""
+
+    def launch_grids(self) -> Sequence[LaunchGrid]: ...
+
+    def positional_arguments(self) -> int: ...
+
+    def module_name(self) -> str:
+        """The name under which its file can be imported, empty where there is none."""
+        ...
+
+    def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        """The same with how each is compiled, the contents of integer tensors that have at most so
+        many elements, and the ranges of larger ones; of tensors nothing where that is 0. Nothing of
+        floating-point contents."""
+        ...

@@ -218,8 +218,13 @@ def _in_a_group() -> bool:
 def _without_tuning(
     target: Target, store: Store | str | Path | None, mode: Mode, settings: Settings
 ) -> Result:
-    from whet.engine.fallback.missed import not_tuned
-    from whet.engine.fallback.policy import lock_for, locked_result, open_for, stored_result
+    from whet.engine.fallback.untuned import (
+        lock_for,
+        locked_result,
+        not_tuned,
+        open_for,
+        stored_result,
+    )
 
     if mode == "off":
         raise not_tuned(target, target.workload(), mode, None)

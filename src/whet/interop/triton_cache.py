@@ -52,7 +52,7 @@ def write(
     config that reads quicker than the best and lost to it in the end is left out of the file,
     because Triton takes the quickest it finds there.
     """
-    from whet.targets.triton.configs import Menu
+    from whet.targets.triton.keys import Menu
 
     ready = []
     for one in known:

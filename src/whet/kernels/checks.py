@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from whet.core.errors import UsageError
-from whet.targets.triton.stores import ship
+from whet.engine.fallback.calls import ship
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -15,7 +15,7 @@ from fuzzing.target import Target
 from whet.autotuner import cache as config_cache
 from whet.core.config import Config
 from whet.engine import ranks
-from whet.engine.fallback.models import KeptModel, ModelError, read_model
+from whet.engine.fallback.inheritance import KeptModel, ModelError, read_model
 from whet.engine.ranks import BoardLostError
 from whet.learn.costmodel import Columns, CostModel
 from whet.learn.trees import PlainTrees
@@ -138,7 +138,7 @@ TARGETS = (
         ("metadata", "files", "cubin", "bytes", "sha256", "key", KEY), 15_000,
     ),
     Target(
-        "cost-model", _model, _model_seeds, (ModelError,), ("learn/", "engine/fallback/models"),
+        "cost-model", _model, _model_seeds, (ModelError,), ("learn/", "engine/fallback/inherit"),
         "json", ("columns", "trees", "roots", "rights", "numbers", "features", "sums"), 40_000,
     ),
     Target(

@@ -284,11 +284,11 @@ def test_missed_keys_are_shared_out_over_devices(tmp_path: Path, fork_server: Fo
 # A machine with two devices that only exist in the file.
 TWO_DEVICES = """
 import sys
-from whet.targets.triton import devices
+from whet.targets.triton import device
 from whet.__main__ import main
 
-devices.device_names = lambda: ("0", "1")
-devices.device_environment = lambda name: {}
+device.device_names = lambda: ("0", "1")
+device.device_environment = lambda name: {}
 sys.argv[0] = "whet"
 main()
 """

@@ -17,7 +17,7 @@ import whet as library
 from whet.cli.arguments.locate import live_tuners
 from whet.core.config import Config
 from whet.engine.lockfile.entries import LockEntry, write_lock
-from whet.targets.triton.configs import plain_config
+from whet.targets.triton.keys import plain_config
 from whet.targets.triton.source import source_of
 from whet.testing.samples import a_workload
 

@@ -9,8 +9,7 @@ import pytest
 
 from cli_runs import Whet, refused
 from whet.core.space import Space
-from whet.engine.fallback.inheritance import refresh_models
-from whet.engine.fallback.models import models_beside
+from whet.engine.fallback.inheritance import models_beside, refresh_models
 from whet.store import open_if_there, open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

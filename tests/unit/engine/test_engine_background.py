@@ -14,9 +14,15 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, StoreError
 from whet.core.run import Choice, Outcome
 from whet.core.status import Status
-from whet.engine.fallback.background import NotNow, Refinement, refine
-from whet.engine.fallback.policy import choose
-from whet.engine.fallback.time_budget import CALL_S, LONGEST_GAP_S, TimeBudget
+from whet.engine.fallback.background import (
+    CALL_S,
+    LONGEST_GAP_S,
+    NotNow,
+    Refinement,
+    TimeBudget,
+    refine,
+)
+from whet.engine.fallback.untuned import choose
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel

@@ -23,8 +23,15 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.engine.fallback import inheritance
-from whet.engine.fallback.inheritance import inheritance_candidates, inherited, refresh_models
-from whet.engine.fallback.models import FolderModels, ModelError, models_beside, read_model
+from whet.engine.fallback.inheritance import (
+    FolderModels,
+    ModelError,
+    inheritance_candidates,
+    inherited,
+    models_beside,
+    read_model,
+    refresh_models,
+)
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.testing.fake_target import FakeTarget
 

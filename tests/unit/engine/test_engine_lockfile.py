@@ -16,7 +16,7 @@ import whet
 from whet.core.config import Config
 from whet.core.errors import NotTunedError
 from whet.core.workload import Device, Workload
-from whet.engine.fallback.policy import choose
+from whet.engine.fallback.untuned import choose
 from whet.engine.lockfile import choosing
 from whet.engine.lockfile.entries import LockEntry, LockError, lock_text, read_lock, write_lock
 from whet.engine.lockfile.in_force import forget_choices, unlocked

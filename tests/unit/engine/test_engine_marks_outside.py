@@ -14,8 +14,7 @@ from whet.core.process import Mark, ProcessName, this_process
 from whet.core.status import Status
 from whet.core.workload import Device, Workload
 from whet.engine import guard, tune
-from whet.engine.fallback.background import Refinement, refine
-from whet.engine.fallback.time_budget import TimeBudget
+from whet.engine.fallback.background import Refinement, TimeBudget, refine
 from whet.engine.guard import DeviceLostError
 from whet.engine.review.verify import verify
 from whet.engine.settings import Settings

@@ -14,7 +14,7 @@ from whet.core.errors import NotTunedError, SettingsError, UsageError
 from whet.core.mode import Mode
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback import policy
+from whet.engine.fallback import untuned
 from whet.engine.fallback.mode import current_mode, mode
 from whet.engine.settings import Settings
 from whet.store import MemoryStore, Store
@@ -170,7 +170,7 @@ def test_off_opens_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Store:
         raise AssertionError("a store was opened")
 
-    monkeypatch.setattr(policy, "open_for", refuse)
+    monkeypatch.setattr(untuned, "open_for", refuse)
     assert whet.choose(target(mode="off")).config == FIRST
     with mode("cached"), pytest.raises(AssertionError):
         whet.choose(target())

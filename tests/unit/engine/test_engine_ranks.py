@@ -19,7 +19,7 @@ from whet.core.run import Outcome, Result
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine import tune
-from whet.engine.fallback.policy import choose
+from whet.engine.fallback.untuned import choose
 from whet.engine.ranks import Agreed
 from whet.engine.settings import Settings
 from whet.store import Store, open_store

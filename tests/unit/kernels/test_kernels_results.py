@@ -24,7 +24,7 @@ from whet.kernels import (  # noqa: E402
 from whet.kernels.checks import RESULTS  # noqa: E402
 from whet.store.bundles.bundle import open_bundle  # noqa: E402
 from whet.targets.choice import adapters  # noqa: E402
-from whet.targets.choice.source import source_of_choice  # noqa: E402
+from whet.targets.choice.target import source_of_choice  # noqa: E402
 from whet.targets.triton import source  # noqa: E402
 
 KERNELS = {

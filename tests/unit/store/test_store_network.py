@@ -178,8 +178,8 @@ def test_results_are_carried_from_there_by_a_merge(
 def test_a_kernel_that_would_keep_its_results_there_runs_without_keeping_them(
     share: Path, mount: Mount
 ) -> None:
+    from whet.engine.fallback.calls import opened
     from whet.engine.settings import Settings
-    from whet.targets.triton.stores import opened
 
     mount(share, "nfs4")
     settings = Settings(store=str(share / "store.db"))

@@ -104,7 +104,7 @@ def local_executor(found: object, devices: str) -> DeviceExecutor:
             f"'{found.name}' runs on the CPU; --devices is for kernels that run on GPUs"
         )
     else:
-        from whet.targets.triton.devices import device_environment, device_names
+        from whet.targets.triton.device import device_environment, device_names
 
         names, environment = device_names(), device_environment
     return ProcessPerDevice(selected(devices, names), environment)

@@ -160,7 +160,7 @@ class TritonProduct(CProduct):
 
     @property
     def space(self) -> Space:
-        from whet.targets.triton.configs import Menu
+        from whet.targets.triton.keys import Menu
 
         return Menu(self._kernel.tuner.configs).space
 

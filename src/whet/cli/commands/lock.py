@@ -253,7 +253,7 @@ def check(
 
 def _problems(lock: LockFile, tuners: list[Any]) -> list[str]:
     """One line for each entry that its kernel would not use, and each kernel without any."""
-    from whet.targets.triton.configs import plain_config
+    from whet.targets.triton.keys import plain_config
     from whet.targets.triton.source import source_of
 
     kernels: dict[str, list[Any]] = {}

@@ -25,8 +25,7 @@ from whet.cli.terminal.output import (
     table,
 )
 from whet.core.errors import UsageError
-from whet.engine.fallback.inheritance import refresh_models
-from whet.engine.fallback.models import ModelError, models_beside, read_model
+from whet.engine.fallback.inheritance import ModelError, models_beside, read_model, refresh_models
 from whet.engine.lockfile.entries import entry_id, read_lock
 from whet.store import MemoryStore
 
@@ -144,7 +143,7 @@ def unpacked(
     bundle: Bundle, opened: Store, binaries: Path | None
 ) -> tuple[list[str], dict[str, Any]]:
     """Adds a bundle to a store; what to say of it, to people and to programs."""
-    from whet.engine.fallback.models import models_beside
+    from whet.engine.fallback.inheritance import models_beside
     from whet.store.bundles.writing import unpack_bundle
 
     before = len(opened.missed())

@@ -292,7 +292,7 @@ def _check(file: str | None, module: str | None, store: str | None, json: bool) 
         raise UsageError("there is no policy file; write whet.toml, or set WHET_POLICY")
     kernels = kernels_in_store(store)
     if tuners:
-        from whet.targets.triton.policy_fitting import kernel_module
+        from whet.targets.triton.policy import kernel_module
 
         kernels += [KnownKernel(str(t.base_fn.__name__), (kernel_module(t),)) for t in tuners]
     count = len({one.name for one in kernels})
@@ -315,7 +315,7 @@ def _misfits(policy: Policy, tuners: list[Any]) -> list[tuple[int, str]]:
     that a pattern has met."""
     if not tuners:
         return []
-    from whet.targets.triton.policy_fitting import kernel_module, misfits
+    from whet.targets.triton.policy import kernel_module, misfits
 
     met: Counter[tuple[int, str]] = Counter()
     found: dict[tuple[int, str], list[Any]] = {}

@@ -369,7 +369,7 @@ def tune_keys(
 
 
 def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> KeyOutcome:
-    from whet.targets.triton.configs import plain_config
+    from whet.targets.triton.keys import plain_config
     from whet.targets.triton.offline.kernel import make_inputs
     from whet.targets.triton.offline.tuning import NothingToTuneError, tune_call
 

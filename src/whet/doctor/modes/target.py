@@ -25,7 +25,7 @@ from whet.measure.bench.remote import RemoteBench
 from whet.measure.timer import Reading, Runnable, Timer, Warm
 from whet.measure.timers import CpuTimer, MakeTimer
 from whet.targets.base import host_device
-from whet.targets.choice.cost import EagerTimer
+from whet.targets.choice.target import EagerTimer
 from whet.targets.fingerprint import digest
 from whet.targets.key import key_of
 

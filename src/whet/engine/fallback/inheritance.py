@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,6 @@ from whet.core.run import Choice
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.models import KeptModel, ModelError, Models, models_beside, read_model
 from whet.engine.recall import timed_like
 from whet.engine.target import Target
 from whet.learn.costmodel import (
@@ -33,6 +33,8 @@ from whet.learn.costmodel import (
 )
 from whet.learn.keys import key_parts, labels_of
 from whet.store import StoreReader, WorkloadSummary
+from whet.store.beside import MOST_BYTES, FolderModels
+from whet.store.protocol import Models
 
 # Keys a model is fitted to, those where most was tried.
 MOST_KEYS = 64
@@ -323,3 +325,65 @@ def _differs(asked: Workload, known: Workload) -> tuple[str, ...]:
 def _sizes(tuned: Tuned) -> str:
     numbers = key_parts(tuned.key)[0]
     return ", ".join(f"{name}={size:.12g}" for name, size in numbers.items()) or "the same key"
+
+
+FORMAT, VERSION = "whet-model", 1
+
+__all__ = ["FolderModels", "KeptModel", "ModelError", "Models", "models_beside", "read_model"]
+
+
+class ModelError(UsageError):
+    """A text that is no model of ours, or a damaged one."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptModel:
+    """`taught` has the workloads it was fitted to, and how many trials each had then."""
+
+    kernel: str
+    taught: Mapping[str, int]
+    model: CostModel
+
+    def to_text(self) -> str:
+        data = {
+            "format": FORMAT,
+            "v": VERSION,
+            "kernel": self.kernel,
+            "taught": dict(self.taught),
+            "model": self.model.to_json(),
+        }
+        return json.dumps(data, separators=(",", ":"))
+
+
+@lru_cache(maxsize=8)
+def read_model(text: str) -> KeptModel:
+    """A `ModelError` says in one line what is wrong with the text. Nothing in it is executed."""
+    try:
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError(f"it is not a {FORMAT}")
+        if data.get("v") != VERSION:
+            raise ValueError(f"its version is not {VERSION}")
+        kernel = data.get("kernel")
+        if not isinstance(kernel, str):
+            raise ValueError("it does not name its kernel")
+        return KeptModel(
+            kernel, _counts(data.get("taught")), CostModel.from_json(data.get("model"))
+        )
+    except (ValueError, RecursionError) as error:
+        first = str(error).partition("\n")[0][:200]
+        raise ModelError(f"cannot use the cost model: {first}; delete it or tune again") from None
+
+
+def _counts(taught: Any) -> dict[str, int]:
+    if not isinstance(taught, dict) or not all(type(one) is int for one in taught.values()):
+        raise ValueError("it does not list its training data")
+    return taught
+
+
+def models_beside(store: StoreReader) -> Models:
+    """Those that are kept with a store, and with the bundle under it; for a store that keeps none
+    an empty mapping."""
+    return store.models

@@ -21,7 +21,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whet.targets.triton.warn import say_once
+from whet.engine.log import say_once
 
 Implementation = Callable[..., Any]
 

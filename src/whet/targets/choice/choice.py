@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from types import MethodType
 from typing import Any, overload
 
 from whet.core.budget import Budget
-from whet.core.errors import UsageError
+from whet.core.errors import StoreError, TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
+from whet.core.run import Result
+from whet.engine.fallback.calls import opened
+from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.untuned import (
+    choose,
+    chosen_from,
+    exact_pick,
+    first_choice,
+    lock_for,
+    not_tuned,
+)
+from whet.engine.guard import HostLostError, StoreLostError
+from whet.engine.log import say_once
+from whet.engine.plan import Plan
+from whet.engine.settings import Settings, resolve_settings
+from whet.engine.tuning import tune
+from whet.store import MemoryStore, Store
 from whet.targets.base import refuse_lazy
-from whet.targets.choice.chooser import Chooser
-from whet.targets.choice.cost import CallCost, checked_cost
-from whet.targets.choice.keys import Key
+from whet.targets.choice.keys import (
+    CallCost,
+    ChoicePlan,
+    ChoiceTable,
+    Described,
+    Key,
+    asked_cost,
+    capturing,
+    checked_cost,
+    current_cost,
+    device_index,
+    differentiated,
+    flattened,
+)
+from whet.targets.choice.target import PARAMETER, Alternatives, ChoiceTarget, numbered, numbers
+from whet.targets.fingerprint import place_of
+from whet.targets.key import shape_of
+from whet.targets.triton.warming.active import active, suspended
 
 Implementations = Mapping[str, Callable[..., Any]]
 
@@ -143,3 +180,394 @@ def _checked(implementations: Any, what: str) -> dict[str, Callable[..., Any]]:
             )
         refuse_lazy(fn, f"{what}: implementation '{name}'")
     return dict(implementations)
+
+
+# So many calls are told apart before the table starts anew.
+MOST_KNOWN = 65_536
+
+# How often a choice that another process is tuning looks whether that has ended.
+LOOK_AGAIN_S = 1.0
+
+
+# Looked up on every call.
+_asked = asked.get
+
+
+def _never() -> bool:
+    return False
+
+
+class Chooser(Alternatives):
+    """What `whet.choice` makes. Calling it calls one of `implementations`, a dictionary by name.
+
+    A call that is known costs a look at its arguments and two look-ups; any other is tuned, or
+    answered without tuning as the mode says. `picks` tells what was chosen in this process, by key.
+    """
+
+    def __init__(self, implementations: Mapping[str, Callable[..., Any]], **given: Any) -> None:
+        super().__init__(implementations, **given)
+        self._callables = tuple(self.implementations.values())
+        self.picks: dict[str, str] = {}
+        self._tables: dict[Mode | None, ChoiceTable] = {}
+        self._stopgaps: dict[tuple[Mode, str], str] = {}
+        self._busy: dict[str, tuple[str, float]] = {}
+        self._without_context: Mode | None = None
+        self._lock = threading.RLock()
+        self.number = str(next(numbers))
+        numbered[self.number] = self
+        self._compiling: Callable[[], bool] = _never
+        self._notice_torch()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiling():
+            return self._traced(args, kwargs)
+        try:
+            table = self._tables[_asked()]
+            if kwargs:
+                chosen = table.plans[shape_of(args, kwargs)].known(*args, **kwargs)
+            else:
+                chosen = table.quick[len(args)](*args)
+        except (KeyError, AttributeError, TypeError, RuntimeError):
+            chosen = self._found(args, kwargs)
+        return chosen(*args, **kwargs) if kwargs else chosen(*args)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """So that a method can be a choice."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Chooser:
+        """A copy of a model calls the same function, as it does with plain ones."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """By its name, as functions are pickled."""
+        place = place_of(self.file, self)
+        module = next(
+            (
+                name
+                for name, one in list(sys.modules.items())
+                if getattr(one, "__dict__", {}).get("__file__") == self.file
+            ),
+            None,
+        )
+        if not place or module is None:
+            raise TypeError(
+                f"cannot pickle the choice '{self.name}', which is no name of a module; "
+                "define it at the top of a file"
+            )
+        return _named, (module, place.rpartition(":")[2])
+
+    def __repr__(self) -> str:
+        return f"<choice '{self.name}' of {', '.join(self.implementations)}>"
+
+    def register(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A decorator that adds an implementation: `@product.register("triton")`."""
+        if name in self.implementations:
+            raise UsageError(f"'{self.name}' already has an implementation '{name}'")
+
+        def added(fn: Callable[..., Any]) -> Callable[..., Any]:
+            with self._lock:
+                self.implementations[name] = fn
+                self._callables = tuple(self.implementations.values())
+                for derived in ("space", "source"):
+                    self.__dict__.pop(derived, None)
+                self.forget()
+            return fn
+
+        return added
+
+    def target(self, *args: Any, **kwargs: Any) -> ChoiceTarget:
+        """This call as a target: for `whet.tune`, `whet.choose`, or the command line."""
+        description = self.keys.described(args, kwargs)
+        return self._target(args, kwargs, description, current_cost(self.cost))
+
+    def forget(self) -> None:
+        """What was chosen in this process; the store keeps what it has."""
+        with self._lock:
+            self._tables.clear()
+            self._stopgaps.clear()
+            self._busy.clear()
+            self.picks.clear()
+
+    def _notice_torch(self) -> None:
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)
+        self._compiling = getattr(compiler, "is_dynamo_compiling", _never)
+
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Dynamo follows this: the look-up is done while it traces, the pick is traced inline."""
+        from whet.targets.choice.dynamo import traced_place
+
+        return self._callables[traced_place(self, args, kwargs)](*args, **kwargs)
+
+    def _found(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Not known yet, or of a rarer shape."""
+        self._notice_torch()
+        table = self._tables.get(asked.get())
+        plan = None if table is None else table.plans.get(shape_of(args, kwargs))
+        if plan is not None:
+            with suppress(TypeError, KeyError):
+                chosen = plan.known(*args, **kwargs)
+                if not kwargs:
+                    plan.learn(chosen, args)
+                return chosen
+        with self._lock:
+            description = self.keys.described(args, kwargs)
+            cost = current_cost(self.cost)
+            name, lasting = self._chosen(args, kwargs, description, cost)
+            chosen = self.implementations[name]
+            if lasting:
+                self._remember(chosen, args, kwargs)
+        return chosen
+
+    def _remember(
+        self, chosen: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        with suppress(TypeError, SyntaxError):  # cannot be hashed, or has odd names
+            table = self._tables.setdefault(asked.get(), ChoiceTable())
+            shape = shape_of(args, kwargs)
+            plan = table.plans.get(shape)
+            if plan is None:
+                plan = ChoicePlan(self.keys, args, kwargs, self.cost is not None)
+                table.plans[shape] = plan
+                if not kwargs:
+                    table.add_quick(len(args), plan)
+            if len(plan.table) >= MOST_KNOWN:
+                plan.table.clear()
+            plan.table[plan.key(*args, **kwargs)] = chosen
+            if not kwargs:
+                plan.learn(chosen, args)
+
+    def _target(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        description: Described,
+        cost: CallCost,
+    ) -> ChoiceTarget:
+        values = list(flattened([args, kwargs]))
+        gpu = device_index(values)
+        entries = self.keys.entries(description)
+        # Without a GPU there is no graph to be captured.
+        cost = "eager" if gpu is None else cost
+        return ChoiceTarget(self, args, kwargs, entries, cost, bool(differentiated(values)), gpu)
+
+    def _chosen(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        description: Described,
+        cost: CallCost,
+    ) -> tuple[str, bool]:
+        """The name of an implementation; and whether that will hold, or is only a stopgap."""
+        mode = self._mode_now()
+        if mode == "off" or len(self.implementations) < 2:
+            return self.first, True
+        target = self._target(args, kwargs, description, cost)
+        known = _as_text(target.key, target.cost, target.grad, target.gpu)
+        if known in self.picks:
+            return self.picks[known], True
+        if mode != "tune":
+            return self._untuned(target, mode, known), True
+        if capturing():
+            return self._while_capturing(target), False
+        warmup = active()
+        if warmup is not None and not warmup.may_choose(f"{self.name} {known}"):
+            self._call_all_but_the_first(args, kwargs)
+            return self.first, False
+        name, until = self._busy.get(known, ("", 0.0))
+        if time.monotonic() < until:
+            return name, False
+        changing = self.keys.always_new(description, target.key)
+        if changing:
+            say_once(f"{self.title} is tuned anew for {changing}")
+        try:
+            with suspended():
+                self.picks[known] = tuned_pick(target)
+            if warmup is not None:
+                warmup.chose(f"{self.name} {known}", self.picks[known])
+        except BusyPick as busy:
+            self._busy[known] = (busy.name, time.monotonic() + LOOK_AGAIN_S)
+            return busy.name, False
+        if self._stopgaps:
+            self._stopgaps.clear()
+            self._tables.clear()
+        return self.picks[known], True
+
+    def _call_all_but_the_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A warm-up looks for the kernels they launch; one that fails will be told so later."""
+        for fn in self._callables[1:]:
+            with suppress(Exception):
+                fn(*args, **kwargs)
+
+    def _mode_now(self) -> Mode:
+        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
+        mode = current_mode(self.mode)
+        if asked.get() is None and mode != self._without_context:
+            self._without_context = mode
+            self._tables.pop(None, None)
+        return mode
+
+    def _untuned(self, target: ChoiceTarget, mode: Mode, known: str) -> str:
+        """A stored result is as good as a tuned one; any other is kept apart from `picks`, where a
+        later mode would take it for one."""
+        if (mode, known) not in self._stopgaps:
+            name, exact = untuned_pick(target, mode)
+            if exact:
+                self.picks[known] = name
+                return name
+            self._stopgaps[mode, known] = name
+        return self._stopgaps[mode, known]
+
+    def _while_capturing(self, target: ChoiceTarget) -> str:
+        name, exact = untuned_pick(target, "cached", quiet=True)
+        if not exact:
+            say_once(
+                f"{self.name} cannot be tuned during CUDA graph capture; using '{name}'. Before "
+                "the capture, call it once inside 'with whet.cost(\"graph\")'"
+            )
+        return name
+
+    def compiled_place(self, description: Described, grad: bool, gpu: int | None) -> int:
+        """Which implementation torch.compile traces: what is known, inherited, or the first."""
+        names = list(self.implementations)
+        with self._lock:
+            mode = current_mode(self.mode)
+            if mode == "off" or len(names) < 2:
+                return 0
+            costs: list[CallCost] = ["graph", "eager"] if gpu is not None else ["eager"]
+            given = self.cost or asked_cost.get()
+            costs = [given] if given is not None and gpu is not None else costs
+            name, exact = self._compiled_pick(description, grad, gpu, mode, costs)
+        if not exact and mode == "tune":
+            say_once(
+                f"torch.compile uses '{name}' for {self.name}, which is not tuned for this call; "
+                "call it once with such arguments outside torch.compile to tune it"
+            )
+        return names.index(name)
+
+    def _compiled_pick(
+        self, description: Described, grad: bool, gpu: int | None, mode: Mode, costs: list[CallCost]
+    ) -> tuple[str, bool]:
+        entries, answers = self.keys.entries(description), []
+        for cost in costs:
+            known = _as_text(entries, cost, grad, gpu)
+            if known in self.picks:
+                return self.picks[known], True
+            target = ChoiceTarget(self, (), {}, entries, cost, grad, gpu)
+            last = cost == costs[-1]
+            allowed: Mode = "cached" if mode == "tune" or not last else mode
+            name, exact = untuned_pick(target, allowed, quiet=True)
+            if exact:
+                return name, True
+            answers.append(name)
+        return answers[0], False
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+def _as_text(key: Mapping[str, Any], cost: CallCost, grad: bool, gpu: int | None) -> str:
+    """What `picks` names a call: unlike values, the texts of 1 and True are different."""
+    parts = {**key, "cost": cost, "grad": grad, **({} if gpu is None else {"device": gpu})}
+    return ", ".join(f"{name}={value}" for name, value in parts.items())
+
+
+class BusyPick(Exception):
+    """Another process has been tuning the same for too long; `name` is to be used meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def tuned_pick(target: ChoiceTarget) -> str:
+    """The name of the fastest; of the first where nothing could be tuned, so that the call goes on
+    and raises what that raises."""
+    settings = resolve_settings().settings
+    try:
+        with opened(settings) as store:
+            return _tuned_in(store, target, settings)
+    except StoreError as error:  # a full disk, say: no reason not to run
+        say_once(f"results will not be saved: {error}")
+        store = MemoryStore()
+        result = error.result if isinstance(error, StoreLostError) else None
+        if result is not None:
+            store.put_workload(result.run.workload)
+            store.append(result.trials)
+        return _tuned_in(store, target, settings)
+
+
+def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
+    try:
+        result = tune(
+            target,
+            store=store,
+            settings=settings,
+            budget=target.alternatives.budget,
+            plan=_plan(target),
+            progress=False,
+            mode="tune",
+            confirm=False,
+        )
+    except TuningFailedError as failure:
+        say_once(f"{failure}; calling '{target.alternatives.first}' anyway")
+        return target.alternatives.first
+    except HostLostError as lost:
+        if lost.result is None:
+            say_once(f"{target.name} was not tuned: {lost}; using '{target.alternatives.first}'")
+            return target.alternatives.first
+        result = lost.result
+    finally:
+        target.let_go()
+    name = str(result.config[PARAMETER])
+    if result.source == "waited":
+        say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
+        raise BusyPick(name)
+    _tell(target, result)
+    return name
+
+
+def _plan(target: ChoiceTarget) -> Plan | None:
+    if target.gpu is None or target.cost == "eager":
+        return None
+    from whet.targets.triton.tuning import gpu_plan
+
+    return gpu_plan()
+
+
+def _tell(target: ChoiceTarget, result: Result) -> None:
+    """What failed is stored; a wrong result is also said, since somebody should know."""
+    for trial in result.trials:
+        if trial.status.value == "wrong_result":
+            name = trial.config[PARAMETER]
+            say_once(
+                f"{target.alternatives.title} does not use its implementation '{name}', whose "
+                f"result is wrong: {trial.error}"
+            )
+
+
+def untuned_pick(target: ChoiceTarget, mode: Mode, *, quiet: bool = False) -> tuple[str, bool]:
+    """Without measuring anything: a name, and whether it is the stored result of this very key.
+
+    While a graph is captured, what counts eagerly is better than what is merely inherited.
+    """
+    lock = lock_for(target, mode)
+    if lock is not None:
+        choice = chosen_from(lock, target, mode)
+        return str(choice.config[PARAMETER]), choice.source == "exact"
+    try:
+        with opened(resolve_settings().settings, mode) as store:
+            if quiet and mode == "cached" and target.cost == "graph":
+                other = target.with_cost("eager")
+                own = exact_pick(target, target.workload(), store)
+                eager = exact_pick(other, other.workload(), store) if own is None else None
+                if eager is not None:
+                    return str(eager.trial.config[PARAMETER]), False
+            choice = choose(target, store=store, mode=mode)
+    except StoreError as error:
+        if mode == "require":
+            raise not_tuned(target, target.workload(), mode, None) from error
+        say_once(f"stored results will not be used: {error}")
+        choice = first_choice(target, "the store cannot be read; using the first implementation")
+    return str(choice.config[PARAMETER]), choice.source == "exact"

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from whet.core.tested import check_tested
-from whet.targets.choice.alternatives import Traced, numbered
 from whet.targets.choice.keys import Described
+from whet.targets.choice.target import Traced, numbered
 
 check_tested("torch", torch.__version__)
 

@@ -9,14 +9,96 @@ from typing import Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure.bench.protocol import DeviceRoom, Verdict
+from whet.measure.bench.protocol import DeviceRoom, Verdict, is_out_of_memory
 from whet.targets.base import refuse_unfinished
-from whet.targets.choice.arguments import Saved, differentiated, flattened, is_tensor
-from whet.targets.choice.checking import judged, kept
-from whet.targets.choice.cost import CallCost, _within, capturing
-from whet.targets.choice.rounding import TURNS, Nudge, Rounding, coarsest, seeded, widest
+from whet.targets.choice.checking import (
+    TURNS,
+    Nudge,
+    Rounding,
+    coarsest,
+    copied,
+    judged,
+    kept,
+    seeded,
+    widest,
+)
+from whet.targets.choice.keys import (
+    CallCost,
+    _within,
+    capturing,
+    differentiated,
+    flattened,
+    is_tensor,
+)
 
 Implementation = Callable[..., Any]
+
+
+class Saved:
+    """Copies of a call's arrays, to see what an implementation changes and to undo it."""
+
+    def __init__(self, named: Mapping[str, Any], room: DeviceRoom) -> None:
+        self._room = room
+        self.arrays: dict[str, Any] = {}
+        for name, value in named.items():
+            held = [one for one in flattened(value) if _is_array(one)]
+            places = [name] if len(held) == 1 else [f"{name}[{i}]" for i in range(len(held))]
+            self.arrays.update(zip(places, held, strict=True))
+        self._copies: dict[str, Any] = {}
+        self.unsaved: list[str] = []
+
+    def save(self) -> None:
+        for name, array in self.arrays.items():
+            if name in self._copies or name in self.unsaved:
+                continue
+            try:
+                self._copies[name] = self._room.take(_size(array), lambda a=array: copied(a))  # type: ignore[misc]
+            except Exception as problem:
+                if not is_out_of_memory(problem):
+                    raise
+                self.unsaved.append(name)
+
+    def changed(self) -> dict[str, Any]:
+        """Those that differ from their copies, by name."""
+        return {
+            name: self.arrays[name]
+            for name, copy in self._copies.items()
+            if not _same(self.arrays[name], copy)
+        }
+
+    def restore(self) -> None:
+        for name in self.changed():
+            _put_back(self.arrays[name], self._copies[name])
+
+    def let_go(self) -> None:
+        self._copies.clear()
+
+
+def _is_array(value: Any) -> bool:
+    return is_tensor(value) or (type(value).__module__ == "numpy" and hasattr(value, "copy"))
+
+
+def _size(array: Any) -> int:
+    return int(array.nbytes) if is_tensor(array) and array.is_cuda else 0
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Bit for bit but for the kinds of NaN."""
+    if is_tensor(one):
+        one = one.detach()
+        if sys.modules["torch"].equal(one, two):
+            return True
+    return bool(((one == two) | ((one != one) & (two != two))).all())
+
+
+def _put_back(array: Any, copy: Any) -> None:
+    if not is_tensor(array):
+        array[...] = copy
+        return
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        # As `.data`, so that a tensor that autograd has saved is not taken for changed.
+        array.data.copy_(copy)
 
 
 class CallState:

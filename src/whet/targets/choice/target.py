@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import platform
 import sys
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from types import FunctionType
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from whet.builds.job import Job
+from whet.core.budget import Budget
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
@@ -17,6 +24,7 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
+from whet.engine.fallback.calls import timing_locks
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
@@ -24,13 +32,26 @@ from whet.measure import Timer
 from whet.measure.bench.executor import LocalBench
 from whet.measure.bench.protocol import Bench
 from whet.measure.timers import CpuTimer
+from whet.targets import fingerprint
 from whet.targets.base import host_device
-from whet.targets.choice.alternatives import PARAMETER, Alternatives
-from whet.targets.choice.cost import CallCost, EagerTimer, _within
+from whet.targets.choice.keys import CallCost, CallKeys, Described, Key, _within
 from whet.targets.choice.loaded import CallState, LoadedImplementation
-from whet.targets.fingerprint import place_of
+from whet.targets.fingerprint import Parts, Source, digest, place_of
 from whet.targets.triton import device
-from whet.targets.triton.stores import timing_locks
+from whet.targets.triton.source import fingerprint as code_fingerprint
+
+# Short samples would time the wait for the device at their end.
+_EAGER_SAMPLE_NS = 2_000_000
+
+
+class EagerTimer(CpuTimer):
+    """Calls to a GPU from Python, one after another: the longer of the host's and the device's part
+    counts. What it times waits for the device at the end of each sample."""
+
+    name = "eager"
+
+    def __init__(self) -> None:
+        super().__init__(min_sample_ns=_EAGER_SAMPLE_NS)
 
 
 class ChoiceTarget:
@@ -201,3 +222,132 @@ class _RestoringBench(LocalBench):
     def close(self) -> None:
         super().close()
         self._target.let_go()
+
+
+# The one parameter of a choice.
+PARAMETER = "implementation"
+
+
+class Alternatives:
+    """`implementations` is a dictionary by name, of which the first is the default."""
+
+    def __init__(
+        self,
+        implementations: Mapping[str, Callable[..., Any]],
+        *,
+        name: str,
+        file: str,
+        key: Key,
+        buckets: Mapping[str, Any] | None,
+        reference: Callable[..., Any] | None,
+        rtol: float | None,
+        atol: float | None,
+        checks: bool,
+        cost: CallCost | None,
+        mode: Mode | None,
+        budget: Budget | None,
+    ) -> None:
+        self.implementations = dict(implementations)
+        self.name, self.file = name, file
+        self.reference, self.rtol, self.atol, self.checks = reference, rtol, atol, checks
+        self.cost, self.mode, self.budget = cost, mode, budget
+        first = next(iter(self.implementations.values()))
+        self.keys = CallKeys(key, buckets, first)
+        self.__name__ = name
+        self.__doc__ = getattr(first, "__doc__", None)
+        with suppress(AttributeError):
+            self.__wrapped__ = first
+
+    @cached_property
+    def space(self) -> Space:
+        return Space({PARAMETER: list(self.implementations)})
+
+    @cached_property
+    def source(self) -> Source:
+        return source_of_choice(self.name, self.implementations)
+
+    @property
+    def called(self) -> str:
+        """Its name in its file, which need not be the one that results are stored under."""
+        return place_of(self.file, self).rpartition(":")[2] or self.name
+
+    @property
+    def title(self) -> str:
+        stored = "" if self.called == self.name else f" (stored as '{self.name}')"
+        return f"the choice '{self.called}'{stored}"
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.implementations))
+
+
+class Traced(Protocol):
+    """What `torch.compile` asks of a choice while it traces."""
+
+    number: str
+    keys: CallKeys
+
+    def compiled_place(self, description: Described, grad: bool, gpu: int | None) -> int: ...
+
+
+# By a text, which is all of a choice that Dynamo always takes for a constant: an object is none in
+# torch 2.11, and a number may be symbolic.
+numbered: WeakValueDictionary[str, Traced] = WeakValueDictionary()
+numbers = itertools.count()
+
+
+def source_of_choice(name: str, implementations: Mapping[str, Any]) -> Source:
+    parts = Parts()
+    parts.code(name)
+    for label, fn in implementations.items():
+        parts.code(f"{label}: {_source(fn, set())}")
+    return parts.source()
+
+
+def _source(fn: Any, seen: set[int]) -> str:
+    """Beside the function itself and the kernels it uses, the choices that it uses by name."""
+    if id(fn) in seen:
+        return ""
+    seen.add(id(fn))
+    nested = _implementations(fn)
+    if nested is not None:
+        return digest(*(f"{label}: {_source(one, seen)}" for label, one in nested.items()))
+    if isinstance(fn, partial):
+        values = [repr(one) for one in (*fn.args, *fn.keywords.items()) if _is_plain(one)]
+        return digest(_source(fn.func, seen), *values)
+    inner = _function(fn)
+    if inner is None:
+        return fingerprint.of_callable(fn)
+    found = [_code(inner)]
+    used = fingerprint._used_values(inner) if isinstance(inner, FunctionType) else {}
+    for _, value in sorted(used.items()):
+        if _implementations(value) is not None:
+            found.append(_source(value, seen))
+    return digest(*found)
+
+
+def _function(fn: Any) -> Any:
+    """A Python function or a Triton kernel, whatever is around it; None where there is none."""
+    jit = sys.modules.get("triton.runtime.jit")
+    if jit is not None and isinstance(fn, jit.KernelInterface):
+        return fn
+    forward = getattr(type(fn), "forward", None)
+    inner = inspect.unwrap(forward if isinstance(forward, FunctionType) else fn)
+    inner = getattr(inner, "__func__", inner)
+    return inner if isinstance(inner, FunctionType) else None
+
+
+def _code(function: Any) -> str:
+    try:
+        return code_fingerprint(function)
+    except (TypeError, ValueError):  # something in it that has no source
+        return fingerprint.of_callable(function)
+
+
+def _implementations(value: Any) -> Mapping[str, Any] | None:
+    found = getattr(type(value), "register", None) and getattr(value, "implementations", None)
+    return found if isinstance(found, Mapping) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str | tuple)

@@ -21,18 +21,27 @@ from whet.engine.lockfile.in_force import lock_holds
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
-from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Dispatching
 from whet.targets.triton.dynamo import COMPARABLE, Lookup, stored_rows
-from whet.targets.triton.fallback.busy import BusyElsewhere
-from whet.targets.triton.fallback.choosing import untuned, while_capturing
-from whet.targets.triton.fallback.refused import launch_another
-from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
-from whet.targets.triton.policy import apply_policy, timing_of
-from whet.targets.triton.policy_fitting import AppliedPolicy
+from whet.targets.triton.keys import (
+    cache_key,
+    needed_keywords,
+    refuse_conflicts,
+    refuse_incomplete,
+    workload_key,
+)
+from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import announce, on_disk
-from whet.targets.triton.tuned import by_own_benchmark, tuned
+from whet.targets.triton.tuning import (
+    BusyElsewhere,
+    announce,
+    by_own_benchmark,
+    launch_another,
+    on_disk,
+    tuned,
+    untuned,
+    while_capturing,
+)
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 
 check_tested("triton", triton.__version__)

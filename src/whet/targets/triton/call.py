@@ -13,7 +13,7 @@ from whet.core.lazy import cached_property
 from whet.core.status import Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
-from whet.targets.triton.configs import needed_keywords
+from whet.targets.triton.keys import needed_keywords
 
 # The rest is imported where it is used: a call that is stored is neither built nor measured.
 if TYPE_CHECKING:

@@ -105,7 +105,7 @@ def autotune(
 
 def _idle_kind() -> type[Autotuner]:
     """Imported when asked for: it brings the race and its models with it."""
-    from whet.targets.triton.fallback.background import IdleAutotuner
+    from whet.targets.triton.background import IdleAutotuner
 
     return IdleAutotuner
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError
 
-# Every program that uses whet waits for this module.
 if TYPE_CHECKING:
     from whet.core.timing import L2, Method
     from whet.core.workload import Device
     from whet.measure import Timer
     from whet.targets.triton.request import DeviceLimits
+
+
+# Every program that uses whet waits for this module.
 
 
 class NoGpuError(UsageError):
@@ -193,3 +197,23 @@ def _l2_bytes(index: int) -> int | None:
         return None
     size = getattr(torch.cuda.get_device_properties(index), "L2_cache_size", None)
     return None if size is None else int(size)
+
+
+def device_names() -> Sequence[str]:
+    """By number, as torch counts those that this process sees."""
+    try:
+        import torch
+    except ImportError:
+        return ()
+    return tuple(str(number) for number in range(torch.cuda.device_count()))
+
+
+def device_environment(name: str) -> Mapping[str, str]:
+    """What a process has in its environment to see this device alone; numbers are those of this
+    process, which may itself see only some."""
+    import torch
+
+    variable = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"
+    visible = [part.strip() for part in os.environ.get(variable, "").split(",") if part.strip()]
+    number = int(name)
+    return {variable: visible[number] if number < len(visible) else name}

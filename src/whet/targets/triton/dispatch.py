@@ -20,6 +20,12 @@ from whet.targets.triton import device
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
 
+# Triton's own methods, as they were before `whet.install()` put others there.
+stock_init = stock.Autotuner.__init__
+stock_bench = stock.Autotuner._bench
+stock_run = stock.Autotuner.run
+stock_getitem = stock.Autotuner.__getitem__
+
 Known = tuple[Any, dict[str, Any]]
 Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
@@ -30,6 +36,13 @@ def _key_of(expression: str) -> Key:
     arguments. It holds nothing but places and names of parameters."""
     made: Key = eval(f"lambda args, kwargs: {expression}")
     return made
+
+
+def quantiles_ms(samples_ns: Sequence[float]) -> list[float]:
+    """Milliseconds at the median, the fifth and the fourth fifth, as Triton keeps timings."""
+    ordered = sorted(samples_ns)
+    last = len(ordered) - 1
+    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
 
 
 class DispatchPlan:

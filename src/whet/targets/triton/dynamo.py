@@ -20,16 +20,15 @@ from whet.core.config import Config
 from whet.core.errors import NotTunedError, StoreError
 from whet.core.mode import Mode
 from whet.core.workload import Workload
+from whet.engine.fallback.calls import opened
 from whet.engine.lockfile.entries import LockEntry
 from whet.engine.lockfile.in_force import locked_by
+from whet.engine.log import say_once
 from whet.engine.settings import resolve_settings
 from whet.targets.fingerprint import Source
 from whet.targets.triton import device
-from whet.targets.triton.configs import plain_config
-from whet.targets.triton.keys import agrees, claimed_key
+from whet.targets.triton.keys import agrees, claimed_key, plain_config
 from whet.targets.triton.source import source_of
-from whet.targets.triton.stores import opened
-from whet.targets.triton.warn import say_once
 
 Prune = Callable[..., Any]
 

@@ -17,6 +17,7 @@ from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.engine.log import say_once
 from whet.engine.recall import start_after
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Visit
@@ -25,13 +26,11 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
 from whet.targets.triton.compiler.compile import compile_kernel, launcher_class
-from whet.targets.triton.configs import Menu
-from whet.targets.triton.keys import refuse_conflicts, workload_key
+from whet.targets.triton.dispatch import quantiles_ms, stock_bench
+from whet.targets.triton.keys import Menu, refuse_conflicts, workload_key
 from whet.targets.triton.packed.portable import active_binary_caches, packed_for
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.target import FOREIGN, TritonTarget, apart
-from whet.targets.triton.tritons import quantiles_ms, stock_bench
-from whet.targets.triton.warn import say_once
 
 
 def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, list[float]]:

@@ -1,13 +1,15 @@
-"""What tells one call of a kernel from another."""
+"""What tells one call of a kernel from another, and its configs, in plain values."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whet.core.buckets import Buckets
-from whet.targets.triton.values import argument_value
+from whet.core.config import Config, freeze_value
+from whet.core.errors import SpaceError
 
 if TYPE_CHECKING:
     from whet.core.miss import Argument
@@ -113,3 +115,97 @@ def input_key(
 
 def _tells(argument: Argument) -> bool:
     return argument.value is not None or argument.type == "NoneType"
+
+
+def plain_config(config: Any) -> Config:
+    """`triton.Config({"BM": 64}, num_warps=4)` as `Config(BM=64, num_warps=4, …)`.
+
+    What JSON cannot hold (a dtype, a function) goes in as its text; a `pre_hook` by its name, since
+    configs that differ in nothing else are different configs.
+    """
+    values = {name: _frozen(value) for name, value in config.all_kwargs().items()}
+    hook = getattr(config, "pre_hook", None)
+    if hook is not None:
+        values["pre_hook"] = getattr(hook, "__qualname__", type(hook).__qualname__)
+    return Config(values)
+
+
+def _frozen(value: Any) -> Any:
+    try:
+        return freeze_value(getattr(value, "value", value))
+    except SpaceError:
+        return str(value)
+
+
+class Menu:
+    """A list of Triton configs as a `Space`, with the way there (`plain`) and back (`by_id`)."""
+
+    def __init__(self, configs: Sequence[Any]) -> None:
+        from whet.core.space import Space
+
+        self.by_id: dict[str, Any] = {}
+        self._plain: dict[int, Config] = {}
+        for config in configs:
+            self._plain[id(config)] = self._place(config)
+        self.space = Space([self._plain[id(config)] for config in configs])
+
+    def _place(self, config: Any) -> Config:
+        """Configs that differ in their hook alone, made by one function, are numbered."""
+        plain, number = plain_config(config), 1
+        while (other := self.by_id.setdefault(plain.id, config)) is not config:
+            if other == config:
+                break
+            number += 1
+            plain = plain_config(config).replace(pre_hook=f"{plain['pre_hook']}#{number}")
+        return plain
+
+    def plain(self, config: Any) -> Config:
+        return self._plain[id(config)]
+
+
+def needed_keywords(config: Any, defaults: Any) -> dict[str, Any]:
+    """What a launch must say: not the options that are the compiler's own defaults, since each of
+    them costs a launch a microsecond."""
+    return {
+        name: value
+        for name, value in config.all_kwargs().items()
+        if name in config.kwargs or getattr(defaults, name, None) != value
+    }
+
+
+def written(value: Any) -> tuple[str, str] | None:
+    """The type and the text of such a value: an infinite number, or a dtype of Triton's or torch's.
+    None for any other."""
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ("float", str(value))
+    if type(value).__name__ == "dtype" and type(value).__module__.startswith(("torch", "triton")):
+        return "dtype", str(value)
+    return None
+
+
+def argument_value(one: Argument) -> Any:
+    """What `written` wrote, as it was; any other value as it is. Raises `ValueError` for a dtype
+    that is not known here."""
+    if not isinstance(one.value, str):
+        return one.value
+    if one.type == "float":
+        return float(one.value)
+    return _dtype(one.value) if one.type == "dtype" else one.value
+
+
+def _dtype(text: str) -> Any:
+    library, _, name = text.rpartition(".")
+    if library == "torch":
+        import torch
+
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype):
+            raise ValueError(f"this torch has no dtype {name}")
+        return found
+    import triton.language as tl
+
+    known = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
+    if text not in known:
+        raise ValueError(f"this Triton has no dtype {text}")
+    return known[text]

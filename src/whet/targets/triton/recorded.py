@@ -12,7 +12,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.miss import Argument, LaunchGrid, ValueRange
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
-from whet.targets.triton.values import written
+from whet.targets.triton.keys import written
 
 # A last dimension up to this long holds pairs and the like, each column with a range of its own.
 _MOST_COLUMNS = 8

@@ -15,16 +15,15 @@ from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.fallback.calls import timing_locks
 from whet.engine.settings import Settings
 from whet.engine.target import QuickSpace
 from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
-from whet.targets.triton.configs import Menu, plain_config
-from whet.targets.triton.keys import claimed_key, input_key
+from whet.targets.triton.keys import Menu, claimed_key, input_key, plain_config
 from whet.targets.triton.source import source_of
-from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
 
 # The rest is imported where it is used: what is stored is neither built nor measured, and a new
@@ -246,7 +245,7 @@ class TritonTarget(QuickSpace):
         return with_integers(named, known, most) if most else known
 
     def tune_key(self) -> Mapping[str, Any]:
-        from whet.engine.fallback.missed import summarised
+        from whet.engine.fallback.untuned import summarised
 
         tuner, named = self.call.tuner, self.call_arguments()
         arguments = [summarised(name, value) for name, value in named.items()]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whet
-from whet.targets.choice import alike
+from whet.targets.choice import keys
 from whet.targets.choice.keys import CallKeys, ChoicePlan
 
 torch = pytest.importorskip("torch")
@@ -137,18 +137,18 @@ def test_a_sparse_tensor_after_a_dense_one():
 
 
 def test_more_kinds_than_are_kept(monkeypatch):
-    monkeypatch.setattr(alike, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(keys, "MOST_ENTRIES", 3)
     every = [(torch.zeros(n), torch.zeros(1)) for n in range(1, 9)]
     table = Table(every[0])
     for _ in range(2):
         for args in every:
             expected = table.expected(args)
             assert table.quick(args) is expected
-            assert len(table.plan._near.entries) <= 3
+            assert len(table.plan._guarded.entries) <= 3
 
 
 def test_without_torchs_guards_the_key_is_read(monkeypatch):
-    monkeypatch.setattr(alike, "guards", lambda: None)
+    monkeypatch.setattr(keys, "guards", lambda: None)
     args = torch.zeros(2, 2), torch.zeros(2, 2)
     table = Table(args)
     expected = table.expected(args)
@@ -168,11 +168,11 @@ def test_guards_that_compare_less_than_a_key_are_not_trusted(monkeypatch):
             return [one.shape for one in tensors] == self.sizes
 
     monkeypatch.setattr(torch._C._dynamo.guards, "TensorGuards", Careless)
-    assert alike.guards.__wrapped__() is None
+    assert keys.guards.__wrapped__() is None
 
 
 def test_this_torch_has_guards_that_can_be_trusted():
-    assert alike.guards.__wrapped__() is not None
+    assert keys.guards.__wrapped__() is not None
 
 
 def test_threads_that_alternate_kinds_each_get_their_own():

@@ -12,8 +12,8 @@ import whet
 from whet.core.errors import ConfigFailure
 from whet.core.timing import Method
 from whet.core.workload import Device
-from whet.targets.choice import arguments, chooser, cost, keys, loaded, target
-from whet.targets.choice.cost import EagerTimer
+from whet.targets.choice import choice, keys, loaded, target
+from whet.targets.choice.target import EagerTimer
 
 torch = pytest.importorskip("torch")
 
@@ -29,9 +29,9 @@ def gpu(monkeypatch, tmp_path):
     """What a device would answer; `capturing` can be set."""
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
     state = {"capturing": False, "timers": []}
-    monkeypatch.setattr(chooser, "device_index", lambda values: 0)
+    monkeypatch.setattr(choice, "device_index", lambda values: 0)
     monkeypatch.setattr(keys, "has_gpu", lambda: True)
-    for module in (chooser, cost, keys, loaded):
+    for module in (choice, keys, loaded):
         monkeypatch.setattr(module, "capturing", lambda: state["capturing"])
     device = Device("H200", "nvidia", "sm_90")
     monkeypatch.setattr(target.device, "describe", lambda index: device)
@@ -53,7 +53,7 @@ def gpu(monkeypatch, tmp_path):
 
 def eagerly_slow(x):
     """Slow only where the host counts, as many small kernels are."""
-    if cost.asked_cost.get() != "graph":
+    if keys.asked_cost.get() != "graph":
         time.sleep(0.004)
     return x * 2
 
@@ -165,7 +165,7 @@ def test_on_the_cpu_there_is_one_cost(monkeypatch, tmp_path):
 
 def test_arrays_in_lists_are_saved_and_put_back():
     held = [torch.ones(2), torch.zeros(2)]
-    saved = arguments.Saved({"states": held}, loaded.DeviceRoom())
+    saved = loaded.Saved({"states": held}, loaded.DeviceRoom())
     saved.save()
     held[1].add_(1)
     assert list(saved.changed()) == ["states[1]"]

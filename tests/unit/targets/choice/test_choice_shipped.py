@@ -7,7 +7,7 @@ import time
 import pytest
 
 import whet
-from whet.targets.triton import stores
+from whet.engine.fallback import calls
 
 
 def slow(x):
@@ -22,7 +22,7 @@ def fast(x):
 @pytest.fixture
 def shipped(monkeypatch):
     """Nothing that one test ships is there for the next."""
-    monkeypatch.setattr(stores, "_shipped", {})
+    monkeypatch.setattr(calls, "_shipped", {})
 
 
 def double():
@@ -38,7 +38,7 @@ def test_a_shipped_bundle_answers_where_nothing_was_tuned(monkeypatch, tmp_path)
     words = [sys.executable, "-m", "whet", "pack", str(bundle)]
     subprocess.run([*words, "--store", str(tmp_path / "there.db")], check=True)
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "here.db"))
-    stores.ship(bundle)
+    calls.ship(bundle)
     here = double()
     with whet.mode("require"):
         assert here(3) == 6
@@ -56,7 +56,7 @@ def test_a_shipped_bundle_that_cannot_be_read_stops_nothing(monkeypatch, tmp_pat
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
     broken = tmp_path / "broken.whet"
     broken.write_bytes(b"no bundle")
-    stores.ship(broken)
+    calls.ship(broken)
     with pytest.warns(RuntimeWarning, match="the bundle will not be used"):
         assert double()(3) == 6
 

@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.fallback.time_budget import TimeBudget
-from whet.targets.triton import device
-from whet.targets.triton.fallback import background
+from whet.engine.fallback.background import TimeBudget
+from whet.targets.triton import background, device
 from whet.targets.triton.offline.tuning import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 

@@ -31,7 +31,6 @@ from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure.bench.executor import MakeExecutor
 from whet.measure.gpu.driver import driver_on
-from whet.targets.triton import warn
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated import bench as benches
 from whet.targets.triton.isolated import sending
@@ -61,7 +60,7 @@ def log(library, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
     monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr("whet.engine.log._said", set())
     return lambda: [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -15,9 +15,10 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import UsageError
+from whet.engine import log
 from whet.engine.executors.current import using
 from whet.engine.executors.processes import ProcessPerDevice, ProcessSeat
-from whet.targets.triton import devices, warn
+from whet.targets.triton import device
 from whet.targets.triton.warming import warmup as warmup_module
 from whet.testing.fake_triton import fake_driver
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.medium
 def diary(monkeypatch, tmp_path):
     monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
     monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
 
 
 @pytest.fixture
@@ -114,9 +115,9 @@ def test_what_cannot_be_sent_ends_the_tuning_with_the_reason(driver, cold):
 
 def test_a_device_is_seen_by_its_number_in_this_process(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6,7")
-    assert devices.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "6"}
+    assert device.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "6"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert devices.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert device.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
 @pytest.mark.slow

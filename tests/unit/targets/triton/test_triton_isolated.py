@@ -16,7 +16,7 @@ import triton.language as tl
 
 import whet
 from whet.core.status import Status
-from whet.targets.triton import warn
+from whet.engine import log
 from whet.testing.fake_triton import fake_driver
 from whet.workers import session
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.medium
 def diary(monkeypatch, tmp_path):
     monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
     monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
 
 
 @pytest.fixture

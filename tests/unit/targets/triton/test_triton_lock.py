@@ -10,10 +10,10 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import NotTunedError
+from whet.engine.fallback import calls
 from whet.engine.lockfile.entries import read_lock, write_lock
 from whet.engine.lockfile.in_force import forget_choices
 from whet.engine.lockfile.updating import stored_choices
-from whet.targets.triton import stores
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (128, 256, 512)
@@ -68,9 +68,9 @@ def no_store(monkeypatch):
     def opened(*args, **options):
         raise AssertionError("a store was opened")
 
-    monkeypatch.setattr(stores, "open_store", opened)
-    monkeypatch.setattr(stores, "open_if_there", opened)
-    monkeypatch.setattr(stores, "_last", None)
+    monkeypatch.setattr(calls, "open_store", opened)
+    monkeypatch.setattr(calls, "open_if_there", opened)
+    monkeypatch.setattr(calls, "_last", None)
 
 
 @pytest.mark.medium

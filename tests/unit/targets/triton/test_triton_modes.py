@@ -14,8 +14,8 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import NotTunedError, UsageError
+from whet.engine.fallback import calls
 from whet.engine.fallback.mode import current_mode
-from whet.targets.triton import stores
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytestmark = pytest.mark.usefixtures("warm_binaries")
@@ -63,8 +63,8 @@ def opened(monkeypatch):
         seen.append(path)
         return whet.open_store(path, **options)
 
-    monkeypatch.setattr(stores, "open_store", opening)
-    monkeypatch.setattr(stores, "_last", None)
+    monkeypatch.setattr(calls, "open_store", opening)
+    monkeypatch.setattr(calls, "_last", None)
     return seen
 
 
@@ -129,8 +129,8 @@ def test_off_leaves_what_was_tuned_for_the_other_modes(driver):
 @pytest.mark.medium
 def test_cached_opens_the_store_once_for_many_keys(driver, opened):
     call(kernel())
-    stores._last.store.close()
-    stores._last = None
+    calls._last.store.close()
+    calls._last = None
     opened.clear()
     with whet.mode("cached"):
         made = kernel()

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.targets.triton import warn
+from whet.engine import log
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 from whet.workers.pool import open_pool
 
@@ -47,7 +47,7 @@ def forks(monkeypatch):
 @pytest.fixture
 def kernel(monkeypatch):
     monkeypatch.setenv("WHET_JOBS", "1")
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
 
     @whet.autotune(
         configs=[triton.Config({"BLOCK": block}) for block in (64, 32, 16)],

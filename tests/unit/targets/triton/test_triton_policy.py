@@ -23,8 +23,7 @@ from whet.core.errors import NotTunedError, SettingsError
 from whet.engine.policy import finding
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.policy import apply_policy, settings_for
-from whet.targets.triton.policy_fitting import kernel_module
+from whet.targets.triton.policy import apply_policy, kernel_module, settings_for
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytestmark = pytest.mark.usefixtures("warm_binaries")

@@ -19,7 +19,7 @@ import whet
 from whet.core.budget import Budget
 from whet.core.errors import NotTunedError
 from whet.engine.policy.reading import RULE_SETTINGS
-from whet.targets.triton import device, tuned
+from whet.targets.triton import device, tuning
 from whet.targets.triton.isolated import bench as isolated
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -101,7 +101,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append(keywords)
         return engine(target, **keywords)
 
-    monkeypatch.setattr(tuned, "tune", tune)
+    monkeypatch.setattr(tuning, "tune", tune)
     return seen
 
 

@@ -22,9 +22,9 @@ import triton.language as tl
 
 import whet
 from whet.core.status import Status
+from whet.engine import log
 from whet.engine.executors.current import using
 from whet.engine.executors.on_ray import RayExecutor
-from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
 from whet.testing.ray_nodes import LocalCluster, RayMissingError
 
@@ -64,7 +64,7 @@ def here(monkeypatch, cluster):
     monkeypatch.setenv("ISOLATED_DIARY", str(cluster.far / "diary"))
     monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
     monkeypatch.setenv("WHET_BUILD_LIMIT", "5m")
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     with fake_driver() as fake:
         fake.on_launch = lambda name, args: parts.launched(fake, name, args)
         yield

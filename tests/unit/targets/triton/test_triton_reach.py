@@ -22,7 +22,8 @@ from triton.runtime import autotuner as stock
 import whet
 from whet.builds.job import BuildResult
 from whet.core.status import Status
-from whet.targets.triton import adoption, device, foreign, live, warn
+from whet.engine import log
+from whet.targets.triton import device, foreign, install, live
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.jit.preloading import LiveKernels
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
@@ -156,10 +157,10 @@ def made(request: Any, installing: Any) -> Callable[..., Any]:
 @pytest.mark.medium
 def test_installing_looks_only_for_kernels_that_are_not_whet_s() -> None:
     ours, theirs = kernel(Autotuner), [kernel(), kernel(Plain)]
-    others = list(adoption.live(not_ours=True))
+    others = list(install.live(not_ours=True))
     assert all(any(one is other for other in others) for one in theirs)
     assert not any(isinstance(other, Autotuner) for other in others)
-    assert any(one is ours for one in adoption.live())
+    assert any(one is ours for one in install.live())
 
 
 def entry(tuner: Any) -> Any:
@@ -186,7 +187,7 @@ def alone(monkeypatch: Any, aside: None) -> None:
     """Kernels of one function share a place: those of earlier tests must be gone. What is said
     once is said in each test."""
     gc.collect()
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     monkeypatch.setattr(live, "_thawed", contextlib.nullcontext)
 
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
 import whet
-from whet.targets.triton.fallback import refused as refusing
+from whet.targets.triton import tuning
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (128, 256, 512)
@@ -68,7 +68,7 @@ def test_the_next_config_that_fits_is_used_and_remembered(
     too_large: Callable[..., list[int]], cold: Any, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(refusing, "say_once", said.append)
+    monkeypatch.setattr(tuning, "say_once", said.append)
     refused = too_large(128, 256)
     made = kernel()
     with whet.mode(mode):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.miss import Argument, LaunchGrid, Miss, Placement, ValueRange
-from whet.engine.fallback.missed import _placement, summarised
+from whet.engine.fallback.untuned import _placement, summarised
 from whet.store.bundles.records import miss_lines, misses_of
 from whet.targets.triton.offline.remade import recorded_inputs, unmakeable
 from whet.targets.triton.recorded import as_compiled, with_integers

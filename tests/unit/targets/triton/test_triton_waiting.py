@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine import turns
+from whet.engine import log, turns
 from whet.engine.turns import Turn, file_lock
-from whet.targets.triton import autotuner, warn
+from whet.targets.triton import autotuner
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 
@@ -52,7 +52,7 @@ def elsewhere(driver, cold, tmp_path, monkeypatch):
     (workload,) = cold.workloads()
     place = tmp_path / "shared.db"
     monkeypatch.setenv("WHET_STORE", str(place))
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(whet.open_store(place))
         assert stack.enter_context(Turn(store, workload.id)).take()

@@ -30,9 +30,9 @@ import whet
 from whet.builds.builder import MEMORY
 from whet.engine.ahead import Prospect
 from whet.targets.triton.warming.active import active
-from whet.targets.triton.warming.program import MetKernel, Program
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.targets.triton.warming.state import KeptState
+from whet.targets.triton.warming.warmup import MetKernel, Program
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
 pytestmark = pytest.mark.medium

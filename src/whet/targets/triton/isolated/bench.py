@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.frozen import FrozenMap
+from whet.engine.log import say_once
 from whet.measure.bench.protocol import Answer, Bench, Built, Sampled, Visit, from_exception
 from whet.measure.bench.remote import NotSetUp, RemoteBench
 from whet.targets.triton.call import Call
@@ -26,7 +27,6 @@ from whet.targets.triton.isolated.sending import (
     prepare_launcher,
     timer_of,
 )
-from whet.targets.triton.warn import say_once
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.executor")
 

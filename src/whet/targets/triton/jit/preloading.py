@@ -21,6 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from whet.core.errors import UsageError, WhetError
+from whet.engine.log import say_once
 from whet.store.bundles.bundle import open_bundle
 from whet.targets.triton.compiler.capture import CompileCall, Observer, observe, ready_to_fork
 from whet.targets.triton.jit.records import (
@@ -47,7 +48,6 @@ from whet.targets.triton.packed.portable import (
     tools_text,
 )
 from whet.targets.triton.request import Request
-from whet.targets.triton.warn import say_once
 
 
 class LiveKernels:

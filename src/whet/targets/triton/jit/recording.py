@@ -11,6 +11,7 @@ from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
+from whet.engine.log import say_once
 from whet.targets.triton.compiler.capture import CompileCall, Observer, observe
 from whet.targets.triton.jit.records import Records, keep_drivers_library
 from whet.targets.triton.jit.specialization import (
@@ -23,7 +24,6 @@ from whet.targets.triton.jit.specialization import (
 )
 from whet.targets.triton.packed.architectures import resources
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
-from whet.targets.triton.warn import say_once
 from whet.workers.reaper import MARKER
 
 _OURS = ("whet", "triton")
@@ -200,8 +200,8 @@ def _described(source: Any, met: Met) -> Specialization:
 
 def _chosen_configs() -> dict[int, list[Any]]:
     """The configs that live autotuners have chosen, by their `JITFunction`."""
-    from whet.targets.triton.adoption import live
     from whet.targets.triton.compiler.capture import jit_function
+    from whet.targets.triton.install import live
 
     found: dict[int, list[Any]] = {}
     for tuner in live():

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from whet.core.errors import UnforeseenCompileError, UsageError
+from whet.engine.log import say_once
 from whet.targets.triton.compiler.capture import CompileCall, Observer, ignore, observe
 from whet.targets.triton.jit.preloading import (
     known_specializations,
@@ -21,7 +22,6 @@ from whet.targets.triton.jit.preloading import (
 from whet.targets.triton.jit.recording import Origin, caller_of, record_choices
 from whet.targets.triton.jit.specialization import Specialization, specialization_of
 from whet.targets.triton.jit.variants import nearest
-from whet.targets.triton.warn import say_once
 
 Action = Literal["warn", "error"]
 

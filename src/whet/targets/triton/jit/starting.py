@@ -52,7 +52,7 @@ def _begin() -> None:
     """Only hooks: Triton is still being imported, and its driver must not be asked yet. Never
     raises, for the same reason."""
     from whet.core.errors import WhetError
-    from whet.targets.triton.warn import say_once
+    from whet.engine.log import say_once
 
     mode, bundles = os.environ.get("WHET_JIT", ""), os.environ.get("WHET_PRELOAD", "")
     try:

@@ -21,7 +21,7 @@ from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.core.status import Status
 from whet.core.workload import Device
-from whet.engine.fallback.policy import choose
+from whet.engine.fallback.untuned import choose
 from whet.store import Store
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork

@@ -10,8 +10,8 @@ from whet.core.config import freeze_value
 from whet.core.errors import SpaceError, UsageError
 from whet.core.miss import Argument, LaunchGrid, Miss, Placement, ValueRange
 from whet.targets.triton import device
+from whet.targets.triton.keys import argument_value
 from whet.targets.triton.recorded import floating_storages, is_integer
-from whet.targets.triton.values import argument_value
 
 # What an allocator of torch's gives at least, and the most that is recorded.
 _MOST_ALIGNED = 512

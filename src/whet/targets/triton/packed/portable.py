@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import WhetError
+from whet.engine.log import say_once
 from whet.engine.settings import resolve_settings
 from whet.store.bundles.bundle import active_bundle
 from whet.targets.fingerprint import digest
@@ -33,7 +34,6 @@ from whet.targets.triton.packed.binary_cache import (
 )
 from whet.targets.triton.request import Request
 from whet.targets.triton.source import strict_fingerprint
-from whet.targets.triton.warn import say_once
 
 __all__ = [
     "BinaryCache",

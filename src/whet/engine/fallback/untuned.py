@@ -1,15 +1,17 @@
-"""What to use when tuning is not allowed, or not wanted now."""
+"""What is used where nothing may be tuned, and how it is told or recorded that it is missing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from numbers import Number
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from whet.core.config import Config
-from whet.core.errors import NotTunedError, StoreError, TuningFailedError
+from whet.core.config import Config, freeze_value
+from whet.core.errors import NotTunedError, SpaceError, StoreError, TuningFailedError
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Choice, Outcome, Result, Run
 from whet.core.status import Status
@@ -20,12 +22,16 @@ from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_l
 from whet.engine.log import log_event, logger
 from whet.engine.recall import timed_like
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import Target, bit_check_of, mode_of, quick_space
-from whet.store import Pick, Store, open_if_there, open_store
+from whet.engine.target import Relaunchable, Target, Traceable, bit_check_of, mode_of, quick_space
+from whet.store import Pick, Store, open_if_there, open_store, store_place
+
+if TYPE_CHECKING:
+    from whet.core.miss import Argument, Miss, Placement
+    from whet.engine.lockfile.entries import LockFile
+    from whet.store import StoreReader
+
 
 # Imported where it is used: few have a lock file, and most keys are stored.
-if TYPE_CHECKING:
-    from whet.engine.lockfile.entries import LockFile
 
 # The bits of a config that was right at another key are not known at this one.
 UNCHECKED = "bits were not compared at this key; using the author's first config"
@@ -139,7 +145,6 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
 
 
 def _missing(target: Target, workload: Workload, mode: Mode, store: Store) -> NotTunedError:
-    from whet.engine.fallback.missed import not_tuned
 
     return not_tuned(target, workload, mode, store)
 
@@ -206,7 +211,6 @@ def record_miss(
     complain: Callable[[str], None] = logger.warning,
 ) -> None:
     """A store that cannot be written must not stop a kernel from running."""
-    from whet.engine.fallback.missed import miss_for
 
     try:
         new = store.miss(miss_for(target, workload))
@@ -257,3 +261,116 @@ def stored_result(target: Target, store: Store, mode: Mode) -> Result:
     known = len(store.trials(workload.id))
     notes = (contested_text(pick.rivals),) if pick.rivals else ()
     return Result(run, best, None, (), known=known, source="stored", equals=run.equals, notes=notes)
+
+
+# What an allocator of torch's gives at least; nobody specializes kernels on more.
+_MOST_ALIGNED = 512
+
+
+def miss_for(target: Target, workload: Workload) -> Miss:
+    from whet.core.miss import Miss
+
+    where, named = "", {}
+    if isinstance(target, Traceable):
+        where, named = target.defined_at(), dict(target.call_arguments())
+    storages: list[_Memory] = []
+    arguments = tuple(
+        replace(summarised(name, value), placement=_placement(value, storages))
+        for name, value in named.items()
+    )
+    miss = Miss(workload, where, arguments, time.time())
+    if not isinstance(target, Relaunchable):
+        return miss
+    most = resolve_settings().settings.record_values
+    return replace(
+        miss,
+        arguments=target.recorded(arguments, most),
+        grids=tuple(target.launch_grids()),
+        positional=target.positional_arguments(),
+        module=target.module_name(),
+    )
+
+
+@dataclass
+class _Memory:
+    """Memory of a tensor's storage, and of what else was found to lie in it."""
+
+    begin: int
+    end: int
+
+
+def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
+    """Of a tensor of torch's, which need not be imported for this."""
+    from whet.core.miss import Placement
+
+    if not hasattr(value, "untyped_storage"):
+        return None
+    try:
+        storage = value.untyped_storage()
+        begin, size = int(storage.data_ptr()), int(storage.nbytes())
+        address = int(value.data_ptr())
+        stride = tuple(int(step) for step in value.stride())
+        offset, item = int(value.storage_offset()), int(value.element_size())
+    except Exception:  # sparse, nested, or of another library that only looks alike
+        return None
+    aligned = min(_MOST_ALIGNED, address & -address) if address else _MOST_ALIGNED
+    for number, known in enumerate(storages):
+        same = known.begin == begin
+        # Two storages lie in the same memory where a tensor came by way of another library.
+        inside = known.begin <= begin < known.end and (address - known.begin) % item == 0
+        if same or (inside and size):
+            known.end = max(known.end, begin + size)
+            moved = offset if same else (address - known.begin) // item
+            return Placement(stride, moved, number, aligned)
+    storages.append(_Memory(begin, begin + size))
+    return Placement(stride, offset, len(storages) - 1, aligned)
+
+
+def summarised(name: str, value: Any) -> Argument:
+    from whet.core.miss import Argument
+
+    kind = type(value).__name__
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is not None and shape == () and isinstance(value, Number):  # a number of numpy's
+        value, dtype = value.item(), None  # type: ignore[attr-defined]
+        kind = type(value).__name__
+    if dtype is not None:
+        sizes = tuple(int(n) for n in shape) if shape is not None else ()
+        return Argument(name, kind, str(dtype), sizes)
+    try:
+        return Argument(name, kind, value=freeze_value(value))
+    except SpaceError:
+        return Argument(name, kind)
+
+
+def _place(store: StoreReader) -> str:
+    """Where there is no file yet, an empty store in memory stands for it."""
+    return "a store, since there is none yet" if store.location == ":memory:" else store.location
+
+
+def not_tuned(
+    target: Target, workload: Workload, mode: Mode, store: StoreReader | None
+) -> NotTunedError:
+    """Names the kernel, the key, the device and what to type."""
+    command = tune_command(target, workload, store)
+    remedy = f"tune it with: {command}"
+    if isinstance(target, Traceable):
+        remedy = target.tune_remedy(command)
+    where = "no store was opened" if store is None else f"not found in {_place(store)}"
+    return NotTunedError(
+        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; {remedy}"
+    )
+
+
+def tune_command(target: Target, workload: Workload, store: StoreReader | None) -> str:
+    import shlex
+
+    where = key = None
+    if isinstance(target, Traceable):
+        where, key = target.defined_at(), target.tune_key()
+    words = ["whet", "tune", where or f"FILE.py:{workload.kernel}"]
+    if key:
+        words += ["--key", ",".join(f"{name}={value}" for name, value in key.items())]
+    if store is not None and store.location not in (":memory:", store_place(environ={})):
+        words += ["--store", store.location]
+    return shlex.join(words)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from triton.runtime.errors import OutOfResources
+
 from whet.core.errors import StoreError, TargetError, TuningFailedError
+from whet.core.mode import Mode
 from whet.core.status import Status
+from whet.engine.fallback.calls import opened
+from whet.engine.fallback.untuned import choose, chosen_from, first_choice, lock_for
 from whet.engine.guard import DeviceLostError, HostLostError, StoreLostError
+from whet.engine.log import say_once
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.targets.triton.call import Call, out_of_resources
-from whet.targets.triton.fallback.busy import BusyElsewhere
+from whet.targets.triton.dispatch import quantiles_ms
+from whet.targets.triton.keys import plain_config
 from whet.targets.triton.policy import settings_for
-from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import printing, quantiles_ms
 from whet.targets.triton.warming.active import ActiveWarmup, active
-from whet.targets.triton.warn import say_once
 
 if TYPE_CHECKING:
+    from whet.core.event import Event
     from whet.core.mode import Effort
     from whet.core.run import Result
     from whet.core.timing import Timing
@@ -225,3 +230,162 @@ def _quantiles(trial: Trial | None) -> list[float]:
     if timing.foreign is not None:
         return [timing.median_ns / 1e6, timing.foreign.low_ns / 1e6, timing.foreign.high_ns / 1e6]
     return quantiles_ms(timing.samples)
+
+
+class BusyElsewhere(Exception):
+    """Another process has been tuning the same for too long; `config` is to be used meanwhile."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.config = config
+
+
+def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
+    """Triton's config, and whether it is the stored result of this very key.
+
+    Nothing is built or measured; with a lock file no store is opened. Under `require` raises
+    `NotTunedError` without such a result; a store that cannot be read is a reason to use the first
+    config in any other mode.
+    """
+    lock = lock_for(target, mode)
+    if lock is not None:
+        choice = chosen_from(lock, target, mode)
+        return target.triton(choice.config), choice.source == "exact"
+    try:
+        with opened(resolve_settings().settings, mode) as store:
+            choice = choose(target, store=store, mode=mode)
+    except StoreError as error:
+        if mode == "require":
+            from whet.engine.fallback.untuned import not_tuned
+
+            raise not_tuned(target, target.workload(), mode, None) from error
+        say_once(f"stored results will not be used: {error}")
+        choice = first_choice(target, "the store cannot be read; the author's first config")
+    return target.triton(choice.config), choice.source == "exact"
+
+
+def while_capturing(target: TritonTarget) -> Any:
+    """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
+    choice = choose(target, mode="cached")
+    say_once(
+        f"{target.name} cannot be tuned during CUDA graph capture; using "
+        f"[{choice.config}]: {choice.reason}"
+    )
+    return target.triton(choice.config)
+
+
+_UNTRIED = ("cached", "record")
+
+
+def launch_another(
+    tuner: Any,
+    config: Any,
+    refusal: OutOfResources,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Where the refused config was only a guess, launches the first other one that asks for no more
+    than the device has. The same is used for later calls of this kind."""
+    mode = tuner._mode_now()
+    others = _others(tuner, mode, config, args, kwargs) if mode in _UNTRIED else None
+    if others is None:
+        raise refusal
+    key, configs = others
+    for other in configs:
+        try:
+            done = tuner._launch(other, args, kwargs)
+        except OutOfResources:
+            continue
+        tuner._stopgaps[mode, key] = other
+        tuner._remember(other, args, kwargs)
+        say_once(_said(tuner.base_fn.__name__, config, other, refusal))
+        return done
+    raise refusal
+
+
+def _said(kernel: str, config: Any, other: Any, refusal: OutOfResources) -> str:
+    needs = f"needs {refusal.required} of {refusal.name}, and this GPU has {refusal.limit}"
+    return (
+        f"[{plain_config(config)}] of '{kernel}' {needs}; using [{plain_config(other)}] until the "
+        "kernel is tuned"
+    )
+
+
+def _others(
+    tuner: Any, mode: str, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, list[Any]] | None:
+    """The key of this call and the rest of its configs; None where the config is no guess."""
+    with tuner._tuning:
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        try:
+            _, key = tuner._keyed({**tuner.nargs, **kwargs})
+            if tuner._stopgaps.get((mode, key)) is not config:
+                return None
+            return key, [one for one in tuner.prune_configs(kwargs) if one is not config]
+        finally:
+            tuner.nargs = None
+
+
+class _NothingOnDisk(Exception):
+    """Triton's own file of results has nothing for a key."""
+
+
+def on_disk(tuner: Any, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
+    """Whether Triton's own file has filled the cache; nothing is benchmarked otherwise."""
+
+    def benchmark() -> None:
+        raise _NothingOnDisk
+
+    try:
+        tuner.check_disk_cache(key, configs, benchmark)
+    except _NothingOnDisk:
+        return False
+    return True
+
+
+def printing(
+    tuner: Any, by_id: Mapping[str, Any], events: Callable[[Event], None] | None
+) -> Callable[[Event], None] | None:
+    """`events`, and where Triton is to print what it tunes, its own lines of each config."""
+    from triton import knobs
+
+    if not knobs.autotuning.print:
+        return events
+    from whet.core.event import MeasureStarted, TrialFinished
+
+    begun = set()
+
+    def on_event(event: Event) -> None:
+        if events is not None:
+            events(event)
+        trial = event.trial if isinstance(event, TrialFinished) and not event.known else None
+        config = event.config if isinstance(event, MeasureStarted) else trial and trial.config
+        if config is not None and config.id not in begun:
+            begun.add(config.id)
+            print(f"Autotuning kernel {tuner.base_fn.__name__} with config {by_id[config.id]}")
+        if trial is not None and trial.status.failed:
+            print(f"Autotuning failed with {trial.error}")
+
+    return on_event
+
+
+def announce(tuner: Any, key: tuple[Any, ...], jit: Any, from_disk: bool) -> None:
+    """Triton's own lines, and its listener, once a key has a config."""
+    from triton import knobs
+
+    listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
+    if listener is not None:
+        listener(
+            fn=jit,
+            key=key,
+            best_config=tuner.cache[key],
+            configs_timings=getattr(tuner, "configs_timings", None),
+            duration=None if from_disk else tuner.bench_time,
+            cache_hit=from_disk,
+        )
+    if knobs.autotuning.print and not from_disk:
+        print(
+            f"Triton autotuning for function {tuner.base_fn.__name__},\nwith key as {key},\n"
+            f"finished after {tuner.bench_time:.2f}s,\n"
+            f"best config selected: {tuner.cache[key]};"
+        )

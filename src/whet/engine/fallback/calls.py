@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
+from whet.engine.log import say_once
 from whet.engine.settings import Settings
 from whet.engine.turns import shared_locks
 from whet.store import sqlite  # noqa: F401 - nearly every store is a file; a call need not load it
@@ -23,7 +24,6 @@ from whet.store.opening import (
     over_bundle,
     store_place,
 )
-from whet.targets.triton.warn import say_once
 
 if TYPE_CHECKING:
     from whet.store import Store

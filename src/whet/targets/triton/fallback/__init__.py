@@ -1,1 +1,0 @@
-"""Calls that may not wait for a tuning."""
