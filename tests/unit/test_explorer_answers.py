@@ -31,7 +31,7 @@ from whet.explorer.answers import (
 from whet.explorer.columns import TrialColumns
 from whet.explorer.importance import importance
 from whet.explorer.library import Library, StorePlace
-from whet.explorer.subject import AbsentError, NotThereError, Roofline, product_text
+from whet.explorer.subject import AbsentError, NotThereError, Roofline, Subject, product_text
 from whet.replay import Table, read_table
 from whet.search import STRATEGIES
 from whet.store import SqliteStore
@@ -42,6 +42,13 @@ from whet.store.scanning import rows_of
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     with SqliteStore(tmp_path / "s.db") as opened:
         yield opened
+
+
+@pytest.fixture
+def subject(store: SqliteStore) -> Subject:
+    """A workload of which every config was tried."""
+    fill(store)
+    return Library(store).subjects()[0]
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +139,8 @@ def test_a_trial_of_one_workload_leaves_the_others_unread(tmp_path: Path) -> Non
     assert {id for id in after if after[id] != before[id]} == {of.id}
 
 
-def test_failures_are_counted_by_value(store: SqliteStore) -> None:
-    fill(store)
-    found = {
-        one["parameter"]: one for one in importance(Library(store).subjects()[0].read().columns)
-    }
+def test_failures_are_counted_by_value(subject: Subject) -> None:
+    found = {one["parameter"]: one for one in importance(subject.read().columns)}
     assert [one["failed"] for one in found["BM"]["values"]] == [0, 0, 0, 2]
 
 
@@ -165,9 +169,7 @@ def test_a_search_can_be_simulated_on_what_a_store_knows(store: SqliteStore) -> 
     assert told["best_ns"][-1] == pytest.approx(best.median_ns, rel=1e-3)
 
 
-def test_a_search_that_cannot_be_says_why(store: SqliteStore) -> None:
-    fill(store)
-    subject = Library(store).subjects()[0]
+def test_a_search_that_cannot_be_says_why(subject: Subject) -> None:
     with pytest.raises(NotThereError, match="no strategy 'girds'; did you mean 'grid'"):
         simulated_json(subject, "girds", 0, 10)
     with pytest.raises(NotThereError, match="from 1 to"):
@@ -207,9 +209,7 @@ def test_runs_tell_what_they_spent_and_their_timelines_what_when(store: SqliteSt
     assert told["stock"]["benchmarks"] == 30
 
 
-def test_a_trial_is_told_whole(store: SqliteStore) -> None:
-    fill(store)
-    subject = Library(store).subjects()[0]
+def test_a_trial_is_told_whole(subject: Subject) -> None:
     told = trial_json(subject, 0)
     assert told["config"] == {"BM": 32, "BN": 32, "num_warps": 4}
     assert len(told["samples"]) == told["samples_total"] == 12

@@ -27,7 +27,6 @@ _REPLACED = {
     "torch._dynamo.config.verbose": "set TORCH_LOGS=+dynamo,graph_breaks,recompiles",
 }
 
-
 _EXPLAIN = "torch._dynamo.explain(model)(x), or TORCH_LOGS=graph_breaks"
 
 # Options that torch.compile takes and Dynamo never sees: it reads the setting itself, earlier.

@@ -47,7 +47,6 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 _SIZE = "size mismatch at index"
 _LENGTH = re.compile(r"len\(([\w.]+)\) == \d+")
 
-
 # What was compiled again, and how many more layers share each frame's code.
 Found = tuple[tuple[Recompile, ...], Counter[str]]
 

@@ -70,17 +70,14 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
 def _share(codes: Codes, logs: Floats, rng: np.random.Generator) -> tuple[Any, Any, Any]:
     if len(logs) < FEWEST_ROWS or logs.std() == 0:
         return None, None, None
+    resamples = RESAMPLES if len(logs) <= 2_000 else RESAMPLES // 4
     drawn = [
         _explained(codes[rows], logs[rows])
-        for rows in (rng.integers(len(logs), size=len(logs)) for _ in range(_resamples(len(logs))))
+        for rows in (rng.integers(len(logs), size=len(logs)) for _ in range(resamples))
     ]
     low, high = np.quantile(drawn, (0.025, 0.975))
     share = _explained(codes, logs)
     return share, min(share, float(low)), max(share, float(high))
-
-
-def _resamples(rows: int) -> int:
-    return RESAMPLES if rows <= 2_000 else RESAMPLES // 4
 
 
 def _explained(codes: Codes, logs: Floats) -> float:

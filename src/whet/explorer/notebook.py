@@ -70,7 +70,7 @@ def _library_html(library: Library, where: str) -> str:
         body.append(_note(f"and {len(lines) - len(shown):,} more; 'whet explore' shows them all"))
     first = next((line for line in lines if line["best"] is not None), None)
     if first is not None and first["rows"] <= MOST_ROWS:
-        body.append(_heading(_problem(first)))
+        body.append(_page(_problem(first), ()))
         body += _drawings(subjects[first["id"]].read().columns, first["best"]["ns"])
     return _page(f"{len(lines):,} workload{'' if len(lines) == 1 else 's'} in {where}", body)
 
@@ -120,10 +120,6 @@ def _facts(facts: Mapping[str, str]) -> str:
 
 def _page(title: str, parts: Sequence[str]) -> str:
     return f"<div><strong>{escape(title)}</strong>{''.join(parts)}</div>"
-
-
-def _heading(text: str) -> str:
-    return f"<div><strong>{escape(text)}</strong></div>"
 
 
 def _note(text: str) -> str:

@@ -1,15 +1,20 @@
-"""The page and its data over HTTP."""
+"""The page and its data over HTTP, for pages of its own, on this machine or with the token."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,6 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whet.core.errors import WhetError
 from whet.explorer import STATIC
@@ -32,7 +38,6 @@ from whet.explorer.answers import (
     timeline_json,
     trial_json,
 )
-from whet.explorer.guard import INERT, Guard
 from whet.explorer.importance import importance
 from whet.explorer.library import Library
 from whet.explorer.subject import AbsentError, NotThereError, Subject
@@ -53,6 +58,35 @@ PERIOD_S = 0.15
 PAUSE_S = 0.75
 SILENCE_S = 15.0
 
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+COOKIE = "whet_token"
+
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(:\d{1,5})?")
+
+# Nothing from outside, nothing inline, in nobody's frame, readable by nobody else's page.
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+# For a page that was kept as a file, shown in a frame of the explorer's own: it may have styles,
+# and nothing in it can run, fetch or lead anywhere.
+INERT = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'self'; sandbox"
+    ),
+    "x-frame-options": "SAMEORIGIN",
+}
+
 
 class AsciiJson(JSONResponse):
     """What is no character, as text from elsewhere may hold, is escaped as well."""
@@ -69,6 +103,11 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
         # A plain function runs in a thread of its own, so that reading a store delays nobody.
         return Route(path, partial(answer, library))
 
+    def of_subject(path: str, answer: Callable[[Subject, Request], Response]) -> Route:
+        return route(
+            path, lambda known, asked: answer(known.subject(asked.path_params["id"]), asked)
+        )
+
     assets = _Assets()
     return Starlette(
         routes=[
@@ -76,16 +115,16 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             Route("/static/{name}", assets.file),
             route("/api/about", lambda known, _: AsciiJson(known.about())),
             route("/api/workloads", lambda known, _: AsciiJson(known.summaries())),
-            route("/api/workloads/{id}/columns", _columns),
-            route("/api/workloads/{id}/trials/{row:int}", _trial),
-            route("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
-            route("/api/workloads/{id}/journey", _journey),
-            route("/api/workloads/{id}/runs", _runs),
-            route("/api/workloads/{id}/importance", _importance),
-            route("/api/workloads/{id}/search", _search),
+            of_subject("/api/workloads/{id}/columns", _columns),
+            of_subject("/api/workloads/{id}/trials/{row:int}", _trial),
+            of_subject("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
+            of_subject("/api/workloads/{id}/journey", _journey),
+            of_subject("/api/workloads/{id}/runs", lambda one, _: AsciiJson(runs_json(one))),
+            of_subject("/api/workloads/{id}/importance", _importance),
+            of_subject("/api/workloads/{id}/search", _search),
             route("/api/runs/{id}/timeline", _timeline),
             route("/api/strategies", lambda *_: AsciiJson(strategies_json())),
-            route("/api/frontier/{id}", _frontier),
+            of_subject("/api/frontier/{id}", _frontier),
             route("/api/compare", _compare),
             Route("/api/live", partial(_live, library)),
         ],
@@ -129,25 +168,23 @@ class _Assets:
         return Response(self._files[name], media_type=_TYPES.get(Path(name).suffix))
 
 
-def _columns(library: Library, request: Request) -> Response:
-    first = _number(request, "from", 0)
-    parts = _subject(library, request).encoded(first)
+def _columns(subject: Subject, request: Request) -> Response:
+    parts = subject.encoded(_number(request, "from", 0))
     size = sum(map(len, parts))
     return StreamingResponse(iter(parts), media_type=_BINARY, headers={"content-length": str(size)})
 
 
-def _trial(library: Library, request: Request) -> Response:
-    return AsciiJson(trial_json(_subject(library, request), request.path_params["row"]))
+def _trial(subject: Subject, request: Request) -> Response:
+    return AsciiJson(trial_json(subject, request.path_params["row"]))
 
 
-def _ir(library: Library, request: Request) -> Response:
-    asked = request.path_params
-    text = stage_text(_subject(library, request), asked["row"], asked["stage"])
+def _ir(subject: Subject, request: Request) -> Response:
+    text = stage_text(subject, request.path_params["row"], request.path_params["stage"])
     return PlainTextResponse(text.encode(errors="replace"))
 
 
-def _journey(library: Library, request: Request) -> Response:
-    page = _subject(library, request).journey()
+def _journey(subject: Subject, request: Request) -> Response:
+    page = subject.journey()
     if page is None:
         raise NotThereError(
             "no journey was kept of this workload; of a model, 'whet doctor FILE.py:FUNCTION "
@@ -159,21 +196,16 @@ def _journey(library: Library, request: Request) -> Response:
     return Response(page, media_type="text/html", headers=INERT)
 
 
-def _runs(library: Library, request: Request) -> Response:
-    return AsciiJson(runs_json(_subject(library, request)))
-
-
 def _timeline(library: Library, request: Request) -> Response:
     run_id = request.path_params["id"]
     return AsciiJson(timeline_json(library.subject_of_run(run_id), run_id))
 
 
-def _importance(library: Library, request: Request) -> Response:
-    return AsciiJson(importance(_subject(library, request).read().columns))
+def _importance(subject: Subject, request: Request) -> Response:
+    return AsciiJson(importance(subject.read().columns))
 
 
-def _search(library: Library, request: Request) -> Response:
-    subject = _subject(library, request)
+def _search(subject: Subject, request: Request) -> Response:
     asked = request.query_params
     if "run" in asked:
         return AsciiJson(run_json(subject, asked["run"]))
@@ -182,7 +214,7 @@ def _search(library: Library, request: Request) -> Response:
     return AsciiJson(simulated_json(subject, strategy, seed, budget))
 
 
-def _frontier(library: Library, request: Request) -> Response:
+def _frontier(subject: Subject, request: Request) -> Response:
     asked, usual = request.query_params, Knobs()
     knobs = Knobs(
         draws=_number(request, "draws", usual.draws),
@@ -198,7 +230,7 @@ def _frontier(library: Library, request: Request) -> Response:
         all_keys=asked.get("all") == "1",
         seed=_number(request, "seed", usual.seed),
     )
-    return AsciiJson(frontier_json(_subject(library, request), knobs))
+    return AsciiJson(frontier_json(subject, knobs))
 
 
 def _searches(text: str) -> tuple[str, ...]:
@@ -211,13 +243,8 @@ def _compare(library: Library, request: Request) -> Response:
 
 
 async def _live(library: Library, request: Request) -> Response:
-    return StreamingResponse(
-        events(library, request.is_disconnected), media_type="text/event-stream"
-    )
-
-
-def _subject(library: Library, request: Request) -> Subject:
-    return library.subject(request.path_params["id"])
+    told = events(library, request.is_disconnected)
+    return StreamingResponse(told, media_type="text/event-stream")
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -294,3 +321,91 @@ def _growth_json(store: StoreReader, id: str, rows: int) -> dict[str, Any]:
         "best": None if best is None else best.median_ns,
         "at": time.time(),
     }
+
+
+@dataclass(frozen=True)
+class RequestRefused(Exception):
+    status: int
+    reason: str
+
+
+class Guard:
+    """Checks every request before anything else sees it. Without a `token`, the name that a
+    browser was given must be one of this machine: a stranger's domain that was made to point here
+    is refused. With one, whoever has it is let in, under any name."""
+
+    def __init__(self, app: ASGIApp, token: str | None = None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        given = ""
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                extra = [
+                    (name.encode(), value.encode())
+                    for name, value in HEADERS.items()
+                    if name.encode() not in own
+                ]
+                if given:
+                    cookie = f"{COOKIE}={given}; Path=/; HttpOnly; SameSite=Strict"
+                    extra.append((b"set-cookie", cookie.encode()))
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        try:
+            given = self._check(scope)
+        except RequestRefused as refused:
+            answer = JSONResponse({"error": refused.reason}, status_code=refused.status)
+            await answer(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    def _check(self, scope: Scope) -> str:
+        """The token where the address had it, so that it need not have it again."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise RequestRefused(405, "the explorer only answers GET")
+        headers = _headers(scope)
+        host = headers.get("host", "")
+        match = _HOST.fullmatch(host)
+        if match is None:
+            raise RequestRefused(400, "the Host header is missing or not valid")
+        if self._token is None and match[1].lower() not in LOCAL_NAMES:
+            raise RequestRefused(
+                403, f"this explorer is only for this machine, not for '{match[1]}'"
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise RequestRefused(403, "the request comes from another site")
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not _opens(headers):
+            raise RequestRefused(403, "the request comes from another site")
+        return "" if self._token is None else self._authorised(scope, headers, self._token)
+
+    def _authorised(self, scope: Scope, headers: dict[str, str], token: str) -> str:
+        named = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if hmac.compare_digest(named.encode(), token.encode()):
+            return token
+        try:
+            kept = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            kept = None
+        if kept is not None and hmac.compare_digest(kept.value.encode(), token.encode()):
+            return ""
+        raise RequestRefused(401, "open the address with the token that 'whet explore' has printed")
+
+
+def _opens(headers: dict[str, str]) -> bool:
+    """A link on another page may lead here; nothing on that page may read it."""
+    return (
+        headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -119,6 +119,7 @@ class StoreSubject(Subject):
         best = known.best
         chose = None if best is None else chosen_by(runs, best.config)
         first = self._first(runs if chose is None else [chose, *runs])
+        first_ns = None if first is None else first.median_ns
         newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
         size = next((run.space_size for run in runs if run.space_size is not None), None)
         return line_json(
@@ -127,7 +128,7 @@ class StoreSubject(Subject):
             self.origin,
             best=best_json(best),
             contested=len(known.rivals),
-            first=first_json(None if first is None else first.config, _median(first)),
+            first=first_json(None if first is None else first.config, first_ns),
             speedup=None if best is None else speedup_over(first, best, chose),
             paired=chose is not None and chose.paired_speedup is not None,
             provisional=chose is not None and chose.provisional,
@@ -314,10 +315,6 @@ class StoreSubject(Subject):
             return None
         sizes = [len(codes.values) for codes in self._columns.parameters.values()]
         return product_text(sizes, size)
-
-
-def _median(trial: Trial | None) -> float | None:
-    return None if trial is None else trial.median_ns
 
 
 def _summed(ledgers: Sequence[Mapping[str, float]]) -> dict[str, float]:

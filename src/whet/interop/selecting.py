@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ def select(
         raise UsageError(_nothing(known, where or {}))
     usable = _of_devices(fitting, devices)
     chosen: dict[str, Workload] = {}
-    for one in _preferred(usable, source):
+    for one in sorted(usable, key=lambda one: source not in (None, one.workload.fingerprint)):
         chosen.setdefault(one.workload.device.name, one.workload)
     kept = [one for one in usable if _made_alike(one.workload, chosen[one.workload.device.name])]
     once: dict[str, WorkloadSummary] = {}
@@ -57,10 +57,6 @@ def select(
         which = "a pick is" if contested == 1 else f"{contested} picks are"
         notes += (f"{which} contested, because merged stores disagree; tune again to decide",)
     return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), notes)
-
-
-def _preferred(usable: Sequence[WorkloadSummary], source: str | None) -> Iterable[WorkloadSummary]:
-    return sorted(usable, key=lambda one: source is not None and one.workload.fingerprint != source)
 
 
 def _fits(workload: Workload, where: Mapping[str, Any]) -> bool:

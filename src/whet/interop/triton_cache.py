@@ -206,11 +206,8 @@ def _named(key: Sequence[Any], names: Sequence[str], path: Path) -> dict[str, An
         raise FormatError(
             f"{path} has a key of {len(key)} parts, {key}, but --names has {len(names)}"[:300]
         )
-    return dict(Config(dict(zip(names or _numbered(key), key, strict=True))))
-
-
-def _numbered(key: Sequence[Any]) -> list[str]:
-    return [f"key{at}" for at in range(len(key))]
+    numbered = [f"key{at}" for at in range(len(key))]
+    return dict(Config(dict(zip(names or numbered, key, strict=True))))
 
 
 def _tried(entry: Any) -> Tried:

@@ -27,7 +27,6 @@ from whet.search import Strategy, make_strategy
 if TYPE_CHECKING:
     from whet.learn.prior import Prior
 
-
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Found = TypeVar("Found")

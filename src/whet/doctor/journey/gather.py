@@ -34,7 +34,6 @@ from whet.store.scanning import journey_file
 if TYPE_CHECKING:
     from whet.doctor.finding import Diagnosis
 
-
 # On a GPU the second shows what CUDA graphs change.
 _ON_GPU = ("max-autotune", "max-autotune-no-cudagraphs")
 _ON_CPU = ("default",)

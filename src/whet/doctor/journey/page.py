@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from whet.doctor.finding import Diagnosis
     from whet.doctor.modes.verdict import ModeTrial
 
-
 _STEPS = (
     ("python", "Python"),
     ("capture", "Captured graphs"),
@@ -249,9 +248,9 @@ def tuning_section(done: Diagnosis) -> str:
             if (table.name, table.shapes) in seen:
                 continue
             seen.add((table.name, table.shapes))
+            again = {name: f"{ms:.4g} ms" for name, ms in table.careful_ms.items()}
             rows = [
-                (name, f"{ms:.4g} ms", _again(table.careful_ms.get(name)))
-                for name, ms in table.choices[:_CHOICES]
+                (name, f"{ms:.4g} ms", again.get(name, "")) for name, ms in table.choices[:_CHOICES]
             ]
             more = len(table.choices) - len(rows)
             title = f"{table.name} of {table.shapes}, in {mode.mode}"
@@ -265,10 +264,6 @@ def tuning_section(done: Diagnosis) -> str:
         )
         return html.section("tuning", "Autotuning", why)
     return html.section("tuning", "Autotuning", "torch's own times of each choice", *body)
-
-
-def _again(ms: float | None) -> str:
-    return "" if ms is None else f"{ms:.4g} ms"
 
 
 def modes_section(done: Diagnosis) -> str:

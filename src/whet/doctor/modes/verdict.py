@@ -108,7 +108,8 @@ def _with_duel(one: ModeTrial, result: Result) -> ModeTrial:
 def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     """A mode is recommended only where its own rounds with eager show that it is faster. Which of
     those, the race and the duel say, where they came so far."""
-    faster = {one.mode: one for one in modes.values() if _is_faster(one, modes)}
+    shown = [one for one in modes.values() if _shown_faster(one)]
+    faster = {one.mode: one for one in shown if not _contradicting(one, modes)}
     best = str(result.config["mode"])
     mode, equals = EAGER, tuple(one.mode for one in modes.values() if _undecided(one))
     if faster:
@@ -129,10 +130,6 @@ def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
 
 def _times(one: ModeTrial) -> float:
     return 0.0 if one.beside_eager is None else one.beside_eager[1]
-
-
-def _is_faster(one: ModeTrial, modes: dict[str, ModeTrial]) -> bool:
-    return _shown_faster(one) and not _contradicting(one, modes)
 
 
 def _shown_faster(one: ModeTrial) -> bool:
@@ -226,14 +223,11 @@ def _text(
     same = [one for one in equals if one in modes and modes[one].same_as == mode]
     others = [one for one in equals if one not in same]
     if same:
-        said += f". {', '.join(same)} {_run(same)} the same generated code"
+        run = "runs" if len(same) == 1 else "run"
+        said += f". {', '.join(same)} {run} the same generated code"
     if others:
         said += f". {', '.join(others)} could not be told from it"
     return said + "."
-
-
-def _run(names: Sequence[str]) -> str:
-    return "runs" if len(names) == 1 else "run"
 
 
 def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
