@@ -33,8 +33,8 @@ from postgres_clients import meet_cold_keys, read_while_written
 from postgres_outages import outages, takeovers
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.signing import SigningKey
-from whet.store.postgres.statements import Statements
 from whet.store.postgres.store import PostgresStore
+from whet.store.statements import Statements
 from whet.testing.samples import a_run, a_trial, a_workload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

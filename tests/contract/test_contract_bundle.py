@@ -10,6 +10,7 @@ from whet.core.workload import Workload
 from whet.store import Match, MemoryStore, OverlayStore, Pick, SqliteStore, Store, WorkloadSummary
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
+from whet.store.overlay import DelegatingStore
 from whet.testing.store_kit import (
     BestObligations,
     MatchObligations,
@@ -21,18 +22,16 @@ from whet.testing.store_kit import (
 )
 
 
-class Repacked(MemoryStore):
+class Repacked(DelegatingStore):
     """Written to in memory; whatever is read is packed and read from the bundle."""
 
     def __init__(self, folder: Path, *, overlaid: bool) -> None:
-        super().__init__()
+        super().__init__(MemoryStore())
         self._path = folder / "repacked.whet"
         self._overlaid = overlaid
 
     def _packed(self) -> Store:
-        plain = MemoryStore()
-        plain._histories = self._histories
-        write_bundle(self._path, plain)
+        write_bundle(self._path, self._own)
         bundle = open_bundle(self._path).store
         return OverlayStore(MemoryStore(), bundle) if self._overlaid else bundle
 
@@ -41,9 +40,6 @@ class Repacked(MemoryStore):
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         return self._packed().latest(workload_id, config_id)
-
-    def best(self, workload_id: str) -> Trial | None:
-        return self._packed().best(workload_id)
 
     def pick(self, workload_id: str) -> Pick | None:
         return self._packed().pick(workload_id)

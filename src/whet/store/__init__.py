@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from whet.store.memory import MemoryStore
     from whet.store.merging import MergedPick, MergeReport
     from whet.store.opening import (
         ir_folder,
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
         StoreWriter,
         WorkloadSummary,
     )
-    from whet.store.sqlite import SqliteStore
+    from whet.store.sqlite import MemoryStore, SqliteStore
     from whet.store.sweeping import GcReport
 
 _HOMES = {
     "GcReport": "sweeping",
     "Match": "protocol",
-    "MemoryStore": "memory",
+    "MemoryStore": "sqlite",
     "MergeReport": "merging",
     "MergedPick": "merging",
     "OverlayStore": "overlay",

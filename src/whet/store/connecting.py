@@ -205,6 +205,8 @@ def _readable(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
             f"store {path} has the older schema version {version} and is read-only; open it "
             f"once with write access to upgrade it to {SCHEMA_VERSION}"
         )
+    if version < SCHEMA_VERSION:
+        _stand_in(db, version)
     return db
 
 
@@ -292,12 +294,8 @@ def pragma(db: sqlite3.Connection, name: str) -> int:
 APPLICATION_ID = 0x77686574
 SCHEMA_VERSION = 6
 
-# Versions from this one on differ only in what may be missing, so they can be read as they are.
+# Versions from this one on only lack tables, so they can be read as they are.
 OLDEST_READABLE = 2
-FIRST_WITH_TIMELINES = 3
-FIRST_WITH_MISSED = 4
-FIRST_WITH_MARKS = 5
-FIRST_WITH_PICKS = 6
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
 # Ids of trials are random: an index of them alone would have every append touch pages all over
@@ -412,6 +410,18 @@ _CURRENT = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+
+
+# By the version that first had it.
+_ADDED = {3: _TIMELINES, 4: _MISSED, 5: _MARKS, 6: _PICKS}
+
+
+def _stand_in(db: sqlite3.Connection, version: int) -> None:
+    """For the tables that an older version lacks: empty ones, this connection's own."""
+    db.execute("PRAGMA temp_store = MEMORY")
+    for first, table in _ADDED.items():
+        if version < first:
+            db.execute(table.replace("CREATE TABLE", "CREATE TEMP TABLE"))
 
 
 def create(db: sqlite3.Connection) -> None:

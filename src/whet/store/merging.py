@@ -36,6 +36,14 @@ class MergeReport:
     workloads: int = 0
     picks: tuple[MergedPick, ...] = ()
 
+    def plus(self, more: MergeReport) -> MergeReport:
+        return MergeReport(
+            trials=self.trials + more.trials,
+            runs=self.runs + more.runs,
+            workloads=self.workloads + more.workloads,
+            picks=self.picks + more.picks,
+        )
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -94,4 +102,9 @@ def take_missed(mine: Store, other: StoreReader) -> None:
     """What is missed there and not known here is missed here; what is known now is not."""
     for miss in other.missed(tuned=True):
         mine.miss(miss)
+    forget_known(mine)
+
+
+def forget_known(mine: Store) -> None:
+    """What has a result by now is missed no more."""
     mine.forget_missed([m.workload.id for m in mine.missed() if mine.best(m.workload.id)])

@@ -66,7 +66,7 @@ def open_store(
     if isinstance(named, Plugin):
         store = _of_package(named, _text(where, environ), read_only)
     elif named is None:
-        from whet.store.memory import MemoryStore
+        from whet.store.sqlite import MemoryStore
 
         store = MemoryStore(read_only=read_only)
     elif isinstance(named, Path):

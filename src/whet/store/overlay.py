@@ -1,9 +1,11 @@
-"""`OverlayStore`: a store of one's own, over another that is only read."""
+"""`OverlayStore`: a store of one's own, over another that is only read; and `DelegatingStore`, for
+any store over one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from whet.core.miss import Miss
 from whet.core.process import Mark
@@ -15,30 +17,21 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.beside import LayeredModels
 from whet.store.matching import nearest
-from whet.store.merging import MergeReport
 from whet.store.picking import best_of, departing, placed
 from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
-from whet.store.sweeping import GcReport
+
+if TYPE_CHECKING:
+    from whet.store.merging import MergeReport
+    from whet.store.sweeping import GcReport
 
 
-class OverlayStore(Store):
-    """Reads as if everything in `under` had been there before the first of `own`, and writes to
-    `own` alone.
-
-    What one's own store says of a config stands, whatever the dates; of runs, one's own come
-    first, each store's newest first. Closing it leaves `under` open.
-    """
+class DelegatingStore(Store):
+    """Passes on to a store of one's own what it does not do itself."""
 
     _repr_html_ = drawn
 
-    def __init__(self, own: Store, under: StoreReader) -> None:
+    def __init__(self, own: Store) -> None:
         self._own = own
-        self._under = under
-
-    @property
-    def layers(self) -> tuple[Store, StoreReader]:
-        """One's own, and what lies under it."""
-        return self._own, self._under
 
     @property
     def location(self) -> str:
@@ -54,7 +47,7 @@ class OverlayStore(Store):
 
     @property
     def models(self) -> Models:
-        return LayeredModels(self._own.models, self._under.models)
+        return self._own.models
 
     @property
     def size_bytes(self) -> int | None:
@@ -63,6 +56,91 @@ class OverlayStore(Store):
     @property
     def replaced(self) -> bool:
         return self._own.replaced
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        return self._own.trials(workload_id, all=all)
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        return self._own.latest(workload_id, config_id)
+
+    def pick(self, workload_id: str) -> Pick | None:
+        return self._own.pick(workload_id)
+
+    def runs(self, workload_id: str) -> list[Run]:
+        return self._own.runs(workload_id)
+
+    def run(self, run_id: str) -> Run | None:
+        return self._own.run(run_id)
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        return self._own.timeline(run_id)
+
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
+        return self._own.missed(kernel, tuned=tuned)
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        return self._own.marks(workload_id)
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        return self._own.workloads(kernel)
+
+    def match(self, workload: Workload) -> Match | None:
+        return self._own.match(workload)
+
+    def put_workload(self, workload: Workload) -> None:
+        self._own.put_workload(workload)
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        return self._own.append(trials)
+
+    def save_run(self, run: Run) -> None:
+        self._own.save_run(run)
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        self._own.save_timeline(run_id, timeline)
+
+    def miss(self, miss: Miss) -> bool:
+        return self._own.miss(miss)
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        return self._own.forget_missed(workload_ids)
+
+    def mark(self, mark: Mark) -> None:
+        self._own.mark(mark)
+
+    def unmark(self, run_id: str) -> None:
+        self._own.unmark(run_id)
+
+    def gc(self, **asked: Any) -> GcReport:
+        return self._own.gc(**asked)
+
+    def merge(self, other: StoreReader) -> MergeReport:
+        return self._own.merge(other)
+
+    def close(self) -> None:
+        self._own.close()
+
+
+class OverlayStore(DelegatingStore):
+    """Reads as if everything in `under` had been there before the first of `own`, and writes to
+    `own` alone.
+
+    What one's own store says of a config stands, whatever the dates; of runs, one's own come
+    first, each store's newest first. Closing it leaves `under` open.
+    """
+
+    def __init__(self, own: Store, under: StoreReader) -> None:
+        super().__init__(own)
+        self._under = under
+
+    @property
+    def layers(self) -> tuple[Store, StoreReader]:
+        """One's own, and what lies under it."""
+        return self._own, self._under
+
+    @property
+    def models(self) -> Models:
+        return LayeredModels(self._own.models, self._under.models)
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         own = self._own.trials(workload_id, all=all)
@@ -76,10 +154,6 @@ class OverlayStore(Store):
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         own = self._own.latest(workload_id, config_id)
         return self._under.latest(workload_id, config_id) if own is None else own
-
-    def best(self, workload_id: str) -> Trial | None:
-        pick = self.pick(workload_id)
-        return None if pick is None else pick.trial
 
     def pick(self, workload_id: str) -> Pick | None:
         own, under = self._own.pick(workload_id), self._under.pick(workload_id)
@@ -126,62 +200,10 @@ class OverlayStore(Store):
         known = [under.workload] if own is None else [own.workload, under.workload]
         return nearest(workload, known)
 
-    def put_workload(self, workload: Workload) -> None:
-        self._own.put_workload(workload)
-
-    def append(self, trials: Iterable[Trial]) -> int:
-        return self._own.append(trials)
-
     def save_run(self, run: Run) -> None:
         """With what lies under it known to it, should that ever be merged into one's own."""
         under = departing(list(reversed(self._under.runs(run.workload.id))))
         self._own.save_run(placed(run, under[::-1]))
-
-    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
-        self._own.save_timeline(run_id, timeline)
-
-    def miss(self, miss: Miss) -> bool:
-        return self._own.miss(miss)
-
-    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
-        return self._own.missed(kernel, tuned=tuned)
-
-    def forget_missed(self, workload_ids: Iterable[str]) -> int:
-        return self._own.forget_missed(workload_ids)
-
-    def mark(self, mark: Mark) -> None:
-        self._own.mark(mark)
-
-    def unmark(self, run_id: str) -> None:
-        self._own.unmark(run_id)
-
-    def marks(self, workload_id: str) -> list[Mark]:
-        return self._own.marks(workload_id)
-
-    def gc(
-        self,
-        *,
-        older_than_s: float | None = None,
-        superseded: bool = False,
-        kernel: str | None = None,
-        workloads: Collection[str] | None = None,
-        max_bytes: int | None = None,
-        dry_run: bool = False,
-    ) -> GcReport:
-        return self._own.gc(
-            older_than_s=older_than_s,
-            superseded=superseded,
-            kernel=kernel,
-            workloads=workloads,
-            max_bytes=max_bytes,
-            dry_run=dry_run,
-        )
-
-    def merge(self, other: StoreReader) -> MergeReport:
-        return self._own.merge(other)
-
-    def close(self) -> None:
-        self._own.close()
 
     def _joined(self, own: WorkloadSummary, under: WorkloadSummary) -> WorkloadSummary:
         id_ = own.workload.id

@@ -65,6 +65,17 @@ def decide(
     return MergeDecision(Pick(first, tuple(others)), kept)
 
 
+def picked(
+    runs: Sequence[Run], trials: Sequence[Trial], latest: Mapping[str, Trial]
+) -> Pick | None:
+    """`Store.pick`, from all there is of a workload: as for `decide` and `best_of`."""
+    decision = decide(runs, trials)
+    if decision is not None:
+        return decision.pick
+    best = best_of(runs, latest)
+    return None if best is None else Pick(best)
+
+
 @dataclass(frozen=True)
 class _Claim:
     """What a store that knew no more than `lineage` would call the best. `chooser` is the run

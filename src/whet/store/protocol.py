@@ -135,7 +135,8 @@ class StoreReader(Protocol):
         Superseded trials do not count. Quick enough for a request: 2 ms with a million trials.
         Where runs of several stores have been merged it is the trial of `pick`.
         """
-        ...
+        found = self.pick(workload_id)
+        return None if found is None else found.trial
 
     def pick(self, workload_id: str) -> Pick | None:
         """The best, and what it is contested with; as quick as `best`.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whet.core.config import Config, frozen_values
 from whet.core.errors import StoreError, WhetError
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from whet.core.timeline import Timeline
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
+
+TRIAL_FIELDS = (
+    *("id", "workload_id", "config_id", "status", "median_ns", "created", "run_id"),
+    *("config", "cost", "facts", "limit", "timing", "samples", "error"),
+)
+
+logger = logging.getLogger("whet")
 
 # Nothing runs in a millionth of a nanosecond, and nobody waits for thirty years.
 _SHORTEST_NS, _LONGEST_NS = 1e-6, 1e18
@@ -49,7 +59,7 @@ def usable_median(trial: Trial) -> float | None:
 
 
 def trial_values(trial: Trial) -> Row:
-    """The parameters of `statements.INSERT_TRIAL`."""
+    """In the order of `TRIAL_FIELDS`."""
     timing, limit = trial.timing, trial.limit
     samples = () if timing is None else timing.samples
     return (
@@ -161,8 +171,8 @@ def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
 
 
 def in_its_place(run: Run, row: Row, location: str) -> Run:
-    """The run as it is to be kept over what `statements.RUN` selects of it: how it came into the
-    store does not change."""
+    """The run as it is to be kept over what `RUN` selects of it: how it came into the store does
+    not change."""
     n, body = row[:2]
     try:
         data = _load(body)
@@ -181,9 +191,11 @@ def timeline_of(row: Row, location: str) -> Timeline:
         raise bad_row("timeline", n, location, reason) from reason
 
 
-def miss_values(miss: Miss) -> Row:
-    """The parameters of `statements.MISS`."""
-    return miss.workload.id, miss.workload.kernel, miss.at, _dump(miss.to_json())
+def miss_values(miss: Miss) -> dict[str, Any]:
+    """The parameters of `MISS`, but for the writer."""
+    workload = miss.workload
+    body = _dump(miss.to_json())
+    return {"workload": workload.id, "kernel": workload.kernel, "at": miss.at, "body": body}
 
 
 def miss_of(row: Row, location: str) -> Miss:
@@ -196,9 +208,9 @@ def miss_of(row: Row, location: str) -> Miss:
         raise bad_row("missed", n, location, reason) from reason
 
 
-def mark_values(mark: Mark) -> Row:
-    """The parameters of `statements.PUT_MARK`."""
-    return mark.run_id, mark.workload_id, _dump(mark.to_json())
+def mark_values(mark: Mark) -> dict[str, Any]:
+    """The parameters of `PUT_MARK`."""
+    return {"run": mark.run_id, "workload": mark.workload_id, "body": _dump(mark.to_json())}
 
 
 def mark_of(row: Row, location: str) -> Mark:
@@ -248,3 +260,74 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode(errors="backslashreplace").decode()
     return text
+
+
+# Who asks for a workload's trials soon asks again, and what a row says never changes.
+_read_trial = lru_cache(maxsize=512)(trial_of)
+
+
+class RowReader:
+    """Reads rows of a store of one's own: what cannot be read raises `StoreError`."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def each(self, rows: Iterable[Row], noun: Callable[[Row, str], T]) -> list[T]:
+        """`noun` makes one of a row and the store's location, or raises `StoreError`."""
+        return [noun(row, self.location) for row in rows]
+
+    def one(self, row: Row | None, noun: Callable[[Row, str], T]) -> T | None:
+        found = () if row is None else self.each([row], noun)
+        return found[0] if found else None
+
+    def trial_from(self, row: Row, workload_id: str) -> Trial:
+        return trial_of(row, workload_id, self.location)
+
+    def trials(self, rows: Iterable[Row], workload_id: str) -> list[Trial]:
+        return [_read_trial(row, workload_id, self.location) for row in rows]
+
+    def workload_from(self, row: Row, location: str) -> Workload:
+        return workload_of(row[:2], location)
+
+    def runs(self, rows: Sequence[Row]) -> list[Run]:
+        return runs_of(rows, self.location)
+
+
+class TolerantReader(RowReader):
+    """Reads rows that many have written: what one of them wrote must not stop the others. A row
+    that cannot be read is left out, and the log names it, once. `left_out` has all such lines."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.left_out: dict[str, None] = {}
+
+    def leave_out(self, line: str) -> None:
+        if line not in self.left_out:
+            self.left_out[line] = None
+            logger.warning("left out: %s", line)
+
+    def each(self, rows: Iterable[Row], noun: Callable[[Row, str], T]) -> list[T]:
+        found = []
+        for row in rows:
+            try:
+                found.append(noun(row, self.location))
+            except StoreError as error:
+                self.leave_out(str(error))
+        return found
+
+    def trial_from(self, row: Row, workload_id: str) -> Trial:
+        """On a server errors are bytes, and a number may be none."""
+        if not math.isfinite(row[3]):
+            reason = ValueError(f"it was created at {row[3]}")
+            raise bad_row("trial", row[0], self.location, reason)
+        error = bytes(row[11]).decode(errors="backslashreplace")
+        return trial_of((*row[:11], error, *row[12:]), workload_id, self.location)
+
+    def trials(self, rows: Iterable[Row], workload_id: str) -> list[Trial]:
+        return self.each(rows, lambda row, _: self.trial_from(row, workload_id))
+
+    def workload_from(self, row: Row, location: str) -> Workload:
+        return workload_of(row[:3], location)
+
+    def runs(self, rows: Iterable[Row]) -> list[Run]:
+        return self.each(rows, lambda row, location: runs_of([row], location)[0])

@@ -30,7 +30,7 @@ from whet.store.overlay import OverlayStore
 from whet.store.protocol import StoreReader, WorkloadSummary
 from whet.store.rows import trial_of, usable_median
 from whet.store.sqlite import SqliteStore
-from whet.store.statements import LAST_TRIAL, TRIAL_COLUMNS
+from whet.store.statements import LITE, TRIAL_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 
@@ -423,7 +423,7 @@ class GrowthWatch:
         if self._file is None:
             return 0
         with reading(self._file) as db:
-            return int(db.execute(LAST_TRIAL).fetchone()[0])
+            return int(db.execute(LITE.LAST_TRIAL).fetchone()[0])
 
 
 def file_state(store: StoreReader) -> FileState | None:

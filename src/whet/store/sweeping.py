@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.store.beside import removed_code, removed_columns, removed_journeys
+from whet.store.connecting import pragma
+
+if TYPE_CHECKING:
+    from whet.store.sql import Session
 
 
 @dataclass(frozen=True)
@@ -29,11 +39,13 @@ class GcReport:
 class Weighed:
     """One workload on the scales. `superseded_bytes` are part of `bytes`."""
 
+    n: int
     id: str
     kernel: str
     active: float
-    bytes: float
-    superseded_bytes: float
+    bytes: float = 0.0
+    superseded_bytes: float = 0.0
+    promoted: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,3 +118,148 @@ class Sweep:
 
     def _old(self, one: Weighed) -> bool:
         return self.cutoff is None or one.active < self.cutoff
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """`report` is what carrying it out comes to; its bytes are an estimate. `changed` are the ids
+    of workloads that lose trials."""
+
+    asked: Mapping[str, Any]
+    report: GcReport
+    changed: frozenset[str] = frozenset()
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.report.trials or self.report.runs or self.report.workloads)
+
+    def carry_out(self, session: Session) -> None:
+        for name in ("DELETE_TRIALS", "DELETE_WORKLOADS", "DELETE_MISSED"):
+            session.change(name, **self.asked)
+
+    def remove_beside(self, session: Session, file: Path) -> int:
+        """Once it is carried out: columns and intermediate code, kept beside the file, of trials
+        that are gone, and reports of workloads that are. How many bytes that were."""
+        try:
+            there = {id for _, id, *_ in session.rows("SWEPT")}
+            freed = removed_columns(file, there - self.changed) + removed_journeys(file, there)
+            return freed + removed_code(file, lambda: {name for (name,) in session.rows("CODE")})
+        except (sqlite3.Error, UnicodeDecodeError):  # of a damaged row: then they stay
+            return 0
+
+
+def weighed(session: Session) -> list[Weighed]:
+    """Every workload, by what its rows hold."""
+    weights: Counter[int] = Counter()
+    superseded: dict[int, int] = {}
+    for n, of_all, of_superseded in session.rows("WEIGH_TRIALS"):
+        weights[n] += of_all
+        superseded[n] = of_superseded
+    for n, rest in session.rows("WEIGH_REST"):
+        weights[n] += rest
+    return [
+        replace(one, bytes=weights[one.n], superseded_bytes=superseded.get(one.n, 0))
+        for one in _unweighed(session)
+    ]
+
+
+def _unweighed(session: Session) -> list[Weighed]:
+    return [
+        Weighed(n, id, kernel, active, promoted=bool(promoted))
+        for n, id, kernel, active, promoted in session.rows("SWEPT")
+    ]
+
+
+def plan_of(session: Session, sweep: Sweep, known: Sequence[Weighed], size: float) -> SweepPlan:
+    """Reads no row's body, so that a damaged one can be swept away. A workload with a promotion
+    stays until that is withdrawn. Where `known` are not weighed, bytes are those of the rows."""
+    going = sweep.choose(known, size)
+    whole = [one for one in going.workloads if not one.promoted]
+    asked = {
+        "going": session.listed([one.n for one in whole]),
+        "confined": session.listed([one.n for one in going.confined]),
+        "superseded": going.superseded,
+        "whole": sweep.workloads and sweep.ids is None,
+        "kernel": sweep.kernel,
+        "cutoff": sweep.cutoff,
+    }
+    [(trials, trial_bytes)] = session.rows("COUNT_TRIALS_GOING", **asked)
+    [(timeline_bytes,)] = session.rows("TIMELINE_BYTES_GOING", **asked)
+    [(runs,)] = session.rows("COUNT_RUNS_GOING", **asked)
+    estimate = int(trial_bytes + timeline_bytes)
+    report = GcReport(
+        trials=trials,
+        runs=runs,
+        workloads=len(whole),
+        bytes_freed=estimate,
+        bytes_left=max(0, int(size) - estimate),
+        kernels=FrozenMap(Counter(one.kernel for one in whole)),
+        dry_run=True,
+    )
+    losing = going.confined if going.superseded else whole
+    return SweepPlan(asked, report, frozenset(one.id for one in losing))
+
+
+def plan_of_server(session: Session, sweep: Sweep) -> SweepPlan:
+    """Bytes are those that rows hold: the server keeps freed room for rows to come, and shrinks
+    its files as autovacuum sees fit."""
+    known = weighed(session)
+    size = sum(one.bytes for one in known)
+    plan = plan_of(session, sweep, known, size)
+    going = sweep.choose(known, size)
+    gone = [one for one in going.workloads if not one.promoted]
+    freed = sum(one.bytes for one in gone)
+    if going.superseded:
+        ids = {one.id for one in gone}
+        freed += sum(one.superseded_bytes for one in going.confined if one.id not in ids)
+    report = replace(plan.report, bytes_freed=int(freed), bytes_left=int(size - freed))
+    return replace(plan, report=report)
+
+
+def plan_of_file(session: Session, sweep: Sweep) -> SweepPlan:
+    """A workload's share of the file is by what its rows hold; the first page of each table and
+    index is nobody's. Nothing is weighed where the choice does not depend on it."""
+    size = live_bytes(session.db)
+    if sweep.max_bytes is None:
+        return plan_of(session, sweep, _unweighed(session), size)
+    known = weighed(session)
+    [(roots,)] = session.rows("ROOT_PAGES")
+    empty = roots * pragma(session.db, "page_size")
+    scale = max(0, size - empty) / (sum(one.bytes for one in known) or 1.0)
+    shares = [
+        replace(one, bytes=one.bytes * scale, superseded_bytes=one.superseded_bytes * scale)
+        for one in known
+    ]
+    return plan_of(session, sweep, shares, size)
+
+
+def joined_reports(one: GcReport, two: GcReport) -> GcReport:
+    """What two sweeps in a row came to."""
+    return replace(
+        two,
+        trials=one.trials + two.trials,
+        runs=one.runs + two.runs,
+        workloads=one.workloads + two.workloads,
+        bytes_freed=one.bytes_freed + two.bytes_freed,
+        kernels=FrozenMap(Counter(one.kernels) + Counter(two.kernels)),
+    )
+
+
+def file_bytes(db: sqlite3.Connection) -> int:
+    return pragma(db, "page_count") * pragma(db, "page_size")
+
+
+def live_bytes(db: sqlite3.Connection) -> int:
+    """Without the pages that wait to be used again."""
+    used = pragma(db, "page_count") - pragma(db, "freelist_count")
+    return used * pragma(db, "page_size")
+
+
+def shrink(db: sqlite3.Connection, size: int) -> tuple[int, int]:
+    """Gives the room back, unless others are in the way: then it is used for later trials.
+
+    How much that was of `size`, and how much is in use."""
+    with suppress(sqlite3.OperationalError):
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return max(0, size - file_bytes(db)), live_bytes(db)

@@ -105,7 +105,7 @@ def revoke_key(where: str | None, key_id: str, reason: str) -> bool:
     """Whether the key was not revoked before: no reader takes what it has signed any more."""
     shared_place(where, "keys")
     with promotable(where) as store:
-        return store.change("REVOKE_KEY", (key_id, reason)) > 0
+        return store.change("REVOKE_KEY", key=key_id, reason=reason) > 0
 
 
 def faults_in(store: StoreReader) -> Iterator[str]:

@@ -247,7 +247,9 @@ def test_nothing_is_prepared_on_the_server_unless_allowed(
         for _ in range(10):
             store.best("nowhere")
         found = store.read(
-            lambda db: db.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+            lambda session: session.db.execute(
+                "SELECT count(*) FROM pg_prepared_statements"
+            ).fetchone()
         )
         assert (found[0] > 0) is prepared
 
@@ -288,9 +290,9 @@ class TestRoles:
         assert store.append([a_trial(workload, {"BM": 1}), a_trial(workload, {"BM": 1})]) == 2
         assert "not allow" in refusal(lambda: store.gc(superseded=True))
         for statement in (
-            f"UPDATE {store.statements.namespace}.trials SET median_ns = 1",
-            f"DELETE FROM {store.statements.namespace}.trials",
-            f"INSERT INTO {store.statements.namespace}.writers (role, os_user, host, whet) "
+            f"UPDATE {store._sql.namespace}.trials SET median_ns = 1",
+            f"DELETE FROM {store._sql.namespace}.trials",
+            f"INSERT INTO {store._sql.namespace}.writers (role, os_user, host, whet) "
             "VALUES ('boss', '', '', '')",
         ):
             message = refusal(lambda text=statement: store.write(lambda to: to.db.execute(text)))

@@ -283,7 +283,7 @@ class TestPromotion:
         for level in ("reader", "contributor"):
             store = opened(team.role(level))
             assert REFUSED in refusal(lambda it=store: promote(it, [WORKLOAD]))
-            assert REFUSED in refusal(lambda it=store: it.change("REVOKE_KEY", ("x", "")))
+            assert REFUSED in refusal(lambda it=store: it.change("REVOKE_KEY", key="x", reason=""))
         promoter = opened(team.role("promoter"))
         assert REFUSED in refusal(lambda: promoter.save_run(a_run(WORKLOAD)))
         assert REFUSED in refusal(lambda: promoter.append([a_trial(WORKLOAD)]))
@@ -454,7 +454,7 @@ class TestSignatures:
             tuned(one, best=2)
         with host("two", trusted_keys=keys[1]) as two:
             assert chosen(two) == Config(BM=2)
-        opened(team.url).change("REVOKE_KEY", (SigningKey.read(keys[0]).id, "lost"))
+        opened(team.url).change("REVOKE_KEY", key=SigningKey.read(keys[0]).id, reason="lost")
         with host("two", trusted_keys=keys[1]) as two:
             assert chosen(two) is None
 

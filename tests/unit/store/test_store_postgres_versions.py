@@ -14,8 +14,8 @@ import pytest
 from postgres_server import USER, PostgresServer, new_namespace
 from whet.core.run import Outcome
 from whet.core.workload import Origin
-from whet.store import open_store
-from whet.store.postgres import schema, statements
+from whet.store import open_store, statements
+from whet.store.postgres import schema
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.local_first import renew_lease, take_lease
 from whet.store.postgres.store import PostgresStore
@@ -99,7 +99,7 @@ def whet_of_version_1() -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(schema, "SCHEMA_VERSION", 1)
         patch.setitem(schema._MORE, "contributor", CONTRIBUTE_1)
         for name, text in STATEMENTS_1.items():
-            patch.setattr(statements, name, text)
+            patch.setitem(statements._SERVER, name, text.replace("{s}.", "{s}"))
         yield patch
 
 
@@ -124,7 +124,7 @@ def _close_all() -> Iterator[None]:
 def learned(store: PostgresStore) -> PostgresStore:
     """Has it look up its statements now, as those of its own version."""
     for name in STATEMENTS_1:
-        getattr(store.statements, name)
+        getattr(store._sql, name)
     return store
 
 

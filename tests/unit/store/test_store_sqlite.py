@@ -13,7 +13,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.intermediate import keep_stages
 from whet.core.status import Status
 from whet.core.workload import Workload
-from whet.store import MemoryStore, SqliteStore, statements
+from whet.store import MemoryStore, SqliteStore
+from whet.store.statements import LITE
 from whet.testing.samples import a_run, a_trial, a_workload
 
 
@@ -82,8 +83,8 @@ def test_best_and_latest_are_found_by_index_alone(path: Path) -> None:
         store.append([a_trial(workload)])
         with closing(sqlite3.connect(path)) as db:
             for statement, values in (
-                (statements.PICK, {"workload": workload.id}),
-                (statements.LATEST_TRIAL, (workload.id, "x")),
+                (LITE.PICK, {"workload": workload.id}),
+                (LITE.LATEST_TRIAL, {"workload": workload.id, "config": "x"}),
             ):
                 plans += [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert not [step for step in plans if "SCAN latest" in step or "SCAN trials" in step]

@@ -34,9 +34,8 @@ from whet.store.bundles.archive import (
     parsed,
     store_entry,
 )
-from whet.store.bundles.records import IndexLine, Lines, divided, indexed, misses_of
+from whet.store.bundles.records import Group, IndexLine, Lines, divided, indexed, misses_of
 from whet.store.matching import nearest
-from whet.store.memory import WorkloadHistory
 from whet.store.protocol import LOCK, Match, Models, Pick, StoreReader, WorkloadSummary
 
 _BINARIES = "binaries/"
@@ -171,7 +170,7 @@ class BundleStore(StoreReader):
         self._closed = False
         self._entries: dict[str, dict[str, Lines]] = {}
         self._entry_bytes = 0
-        self._histories: dict[str, WorkloadHistory | None] = {}
+        self._groups: dict[str, Group | None] = {}
         self._indexes: dict[str, list[IndexLine]] = {}
         self._run_homes: dict[str, str] | None = None
         kernels = archive.manifest.kernels
@@ -187,38 +186,33 @@ class BundleStore(StoreReader):
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         with self._reading():
-            history = self._history(workload_id)
-            if history is None:
+            group = self._group(workload_id)
+            if group is None:
                 return []
-            return list((history.trials if all else history.latest).values())
+            return list(group.trials if all else group.standing)
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         with self._reading():
-            history = self._history(workload_id)
-            return None if history is None else history.latest.get(config_id)
-
-    def best(self, workload_id: str) -> Trial | None:
-        with self._reading():
-            history = self._history(workload_id)
-            return None if history is None else history.best()
+            group = self._group(workload_id)
+            return None if group is None else group.latest.get(config_id)
 
     def pick(self, workload_id: str) -> Pick | None:
         with self._reading():
-            history = self._history(workload_id)
-            return None if history is None else history.pick()
+            group = self._group(workload_id)
+            return None if group is None else group.pick
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
-            history = self._history(workload_id)
-            return [] if history is None else history.newest_runs()
+            group = self._group(workload_id)
+            return [] if group is None else list(group.newest_runs)
 
     def run(self, run_id: str) -> Run | None:
         with self._reading():
             if self._run_homes is None:
                 self._run_homes = dict(self._all_runs())
             home = self._run_homes.get(run_id)
-            history = None if home is None else self._history(home)
-            return None if history is None else history.runs[run_id]
+            group = None if home is None else self._group(home)
+            return None if group is None else {run.id: run for run in group.runs}[run_id]
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading():
@@ -232,7 +226,7 @@ class BundleStore(StoreReader):
 
     def match(self, workload: Workload) -> Match | None:
         with self._reading():
-            same = self._history(workload.id)
+            same = self._group(workload.id)
             if same is not None:
                 return Match("strict", same.workload)
             known = [line.workload for line in self._index(workload.kernel) if line.counts["ok"]]
@@ -261,7 +255,7 @@ class BundleStore(StoreReader):
                 for workload_id, lines in self._lines(name).items():
                     if store_entry(workload_id, self._archive.manifest.digits) != name:
                         raise ValueError(f"workload {workload_id} is in the wrong entry")
-                    kept.append(_brief(lines.group().history().summary()))
+                    kept.append(_brief(lines.group().summary()))
             listed = [line.summary() for name in self._kernels for line in self._index(name)]
             if sorted(map(_brief, listed)) != sorted(kept):
                 raise ValueError("its index and its results contradict each other")
@@ -269,12 +263,12 @@ class BundleStore(StoreReader):
     def close(self) -> None:
         self._closed = True
 
-    def _history(self, workload_id: str) -> WorkloadHistory | None:
-        if workload_id not in self._histories:
+    def _group(self, workload_id: str) -> Group | None:
+        if workload_id not in self._groups:
             name = store_entry(workload_id, self._archive.manifest.digits)
             lines = self._lines(name).get(workload_id)
-            self._histories[workload_id] = None if lines is None else lines.group().history()
-        return self._histories[workload_id]
+            self._groups[workload_id] = None if lines is None else lines.group()
+        return self._groups[workload_id]
 
     def _lines(self, name: str) -> dict[str, Lines]:
         if name in self._entries:

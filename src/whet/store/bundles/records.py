@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from whet.core.errors import WhetError
+from whet.core.lazy import cached_property
 from whet.core.miss import Miss
 from whet.core.run import Run
-from whet.core.status import LimitKind
+from whet.core.status import LimitKind, Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.bundles.archive import (
@@ -35,8 +36,8 @@ from whet.store.bundles.archive import (
     one_of,
     parsed,
 )
-from whet.store.memory import WorkloadHistory
-from whet.store.protocol import WorkloadSummary
+from whet.store.picking import picked
+from whet.store.protocol import Pick, WorkloadSummary
 from whet.store.rows import storable
 
 WORKLOAD = {
@@ -120,18 +121,31 @@ class Group:
     standing: tuple[Trial, ...]
     runs: tuple[Run, ...]
 
-    def history(self) -> WorkloadHistory:
+    @cached_property
+    def latest(self) -> dict[str, Trial]:
+        """By config."""
+        return {trial.config.id: trial for trial in self.standing}
+
+    @cached_property
+    def newest_runs(self) -> list[Run]:
+        return sorted(self.runs, key=lambda run: run.started)[::-1]
+
+    @cached_property
+    def pick(self) -> Pick | None:
+        return picked(self.newest_runs, self.trials, self.latest)
+
+    def summary(self) -> WorkloadSummary:
         moments = [trial.created for trial in self.trials] + [run.ended for run in self.runs]
-        history = WorkloadHistory(
+        pick = self.pick
+        return WorkloadSummary(
             workload=self.workload,
-            added=0.0,
-            active=max(moments, default=None),
-            trials={trial.id: trial for trial in self.trials},
-            latest={trial.config.id: trial for trial in self.standing},
-            runs={run.id: run for run in self.runs},
+            trials=len(self.trials),
+            configs=len(self.standing),
+            ok=sum(trial.status is Status.OK for trial in self.standing),
+            active=max(moments, default=0.0),
+            best=None if pick is None else pick.trial,
+            rivals=() if pick is None else pick.rivals,
         )
-        history.decide()
-        return history
 
 
 def group_lines(group: Group) -> list[str]:

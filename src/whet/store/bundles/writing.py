@@ -196,9 +196,9 @@ def _put_store(
             content = []
         name = home
         group = _best_group(store, summary) if best_only else _whole_group(store, summary)
-        history, kernel = group.history(), summary.workload.kernel
+        kernel = summary.workload.kernel
         content += group_lines(group)
-        indexes.setdefault(kernel, []).extend(summary_lines(history.summary()))
+        indexes.setdefault(kernel, []).extend(summary_lines(group.summary()))
         sums = counts.setdefault(kernel, [0, 0, 0])
         for at, more in enumerate((1, len(group.trials), len(group.runs))):
             sums[at] += more

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +21,27 @@ from whet.core.errors import StoreError
 from whet.core.miss import Miss
 from whet.core.process import Mark
 from whet.core.run import Outcome, Run
-from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.merging import MergeReport, contents
+from whet.store.merging import Contents, MergeReport, contents, forget_known
+from whet.store.overlay import DelegatingStore
 from whet.store.postgres.address import PostgresAddress
-from whet.store.postgres.connections import Connection
 from whet.store.postgres.faults import (
     NotNowError,
     ServerAwayError,
     closed_error,
     read_only_error,
 )
-from whet.store.postgres.fetching import FetchedTrials, fetched_from
 from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
 from whet.store.postgres.signing import SigningKey
-from whet.store.postgres.store import PostgresStore
-from whet.store.postgres.transaction import WriteTransaction
+from whet.store.postgres.store import PostgresSession, PostgresStore
 from whet.store.protocol import (
     Lease,
     LeaseHeld,
     Match,
-    Models,
     Pick,
-    Store,
     StoreReader,
     WorkloadSummary,
 )
@@ -65,13 +60,13 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 60.0
 _MOST_OTHERS = 200
 
 
-class LocalFirstStore(Store):
+class LocalFirstStore(DelegatingStore):
     """`folder` has the host's own store and the outbox. Nobody waits for the server longer than
     `wait_s`, and that once per outage. A server that refuses (a wrong password, no such database)
     raises `StoreError` where it says so in time. Where only some entries are trusted, what this
     host has measured counts until the server is asked, and then as everybody's does."""
 
-    _repr_html_ = drawn
+    _own: SqliteStore
 
     def __init__(
         self,
@@ -88,6 +83,7 @@ class LocalFirstStore(Store):
         self._key = None if address.signing_key is None else SigningKey.read(address.signing_key)
         self._restricted = address.trust == "promoted" or address.trusted_keys is not None
         self._own = SqliteStore(folder / "store.db")
+        super().__init__(self._own)
         self._outbox = Outbox(folder)
         self._asked: dict[str, float] = {}
         self._listed: set[str] = set()
@@ -125,18 +121,6 @@ class LocalFirstStore(Store):
     @property
     def lock_folder(self) -> Path | None:
         return self._folder / "locks"
-
-    @property
-    def models(self) -> Models:
-        return self._own.models
-
-    @property
-    def size_bytes(self) -> int | None:
-        return self._own.size_bytes
-
-    @property
-    def replaced(self) -> bool:
-        return self._own.replaced
 
     @property
     def unsent(self) -> int:
@@ -198,10 +182,6 @@ class LocalFirstStore(Store):
         self._fetch(workload_id)
         return self._own.latest(workload_id, config_id)
 
-    def best(self, workload_id: str) -> Trial | None:
-        self._fetch(workload_id)
-        return self._own.best(workload_id)
-
     def pick(self, workload_id: str) -> Pick | None:
         self._fetch(workload_id)
         return self._own.pick(workload_id)
@@ -209,18 +189,6 @@ class LocalFirstStore(Store):
     def runs(self, workload_id: str) -> list[Run]:
         self._fetch(workload_id)
         return self._own.runs(workload_id)
-
-    def run(self, run_id: str) -> Run | None:
-        return self._own.run(run_id)
-
-    def timeline(self, run_id: str) -> Timeline | None:
-        return self._own.timeline(run_id)
-
-    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
-        return self._own.missed(kernel, tuned=tuned)
-
-    def marks(self, workload_id: str) -> list[Mark]:
-        return self._own.marks(workload_id)
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         if kernel is not None:
@@ -269,27 +237,11 @@ class LocalFirstStore(Store):
         self._refuse_if_read_only()
         self._own.unmark(run_id)
 
-    def gc(
-        self,
-        *,
-        older_than_s: float | None = None,
-        superseded: bool = False,
-        kernel: str | None = None,
-        workloads: Collection[str] | None = None,
-        max_bytes: int | None = None,
-        dry_run: bool = False,
-    ) -> GcReport:
+    def gc(self, *, dry_run: bool = False, **asked: Any) -> GcReport:
         """Of what this host keeps; the server's is swept by `whet store gc`."""
         if not dry_run:
             self._refuse_if_read_only()
-        return self._own.gc(
-            older_than_s=older_than_s,
-            superseded=superseded,
-            kernel=kernel,
-            workloads=workloads,
-            max_bytes=max_bytes,
-            dry_run=dry_run,
-        )
+        return self._own.gc(dry_run=dry_run, **asked)
 
     def merge(self, other: StoreReader) -> MergeReport:
         self._refuse_if_read_only()
@@ -370,21 +322,22 @@ class LocalFirstStore(Store):
                 self._pull(server, one.workload.id)
 
     def _pull(self, server: PostgresStore, workload_id: str) -> None:
-        fetched = fetched_from(server, workload_id)
+        fetched = _fetched_from(server, workload_id)
         if self._closed:
             return
         if self._restricted:
             self._drop_unless(fetched, workload_id)
         if fetched is None:
             return
-        self._own.merge(fetched)
+        self._own.take([fetched.part])
+        forget_known(self._own)
         for run in fetched.history:
             mine = self._own.run(run.id)
             late = mine is not None and mine.chose and run.outcome is Outcome.INTERRUPTED
             if mine is None or late or (mine.outcome is Outcome.RUNNING and run != mine):
                 self._own.save_run(run)
 
-    def _drop_unless(self, fetched: FetchedTrials | None, workload_id: str) -> None:
+    def _drop_unless(self, fetched: _Fetched | None, workload_id: str) -> None:
         """Where not everything is trusted, what the server no longer shows is no longer here: it
         may have been withdrawn, or its key revoked. Not before this host's own are sent."""
         if not self._read_only and len(self._outbox):
@@ -392,7 +345,7 @@ class LocalFirstStore(Store):
         runs = {run.id for run in self._own.runs(workload_id)}
         trials = {trial.id for trial in self._own.trials(workload_id, all=True)}
         shown = set() if fetched is None else {run.id for run in fetched.history}
-        tried = set() if fetched is None else fetched.ids
+        tried = set() if fetched is None else {trial.id for trial in fetched.part.trials}
         if not (runs <= shown and trials <= tried):
             self._own.gc(workloads=[workload_id])
 
@@ -446,6 +399,26 @@ class LocalFirstStore(Store):
                 self._outbox.remove([entry.n])
 
 
+@dataclass(frozen=True)
+class _Fetched:
+    """What a server knows of one workload. Its runs are not in `part`: merged runs would be
+    strangers to each other, while those of a shared store are one history, oldest first, and are
+    saved as they are."""
+
+    part: Contents
+    history: Sequence[Run]
+
+
+def _fetched_from(server: PostgresStore, workload_id: str) -> _Fetched | None:
+    """As the server shows it to this process; None where it shows nothing."""
+    workload = server.workload(workload_id)
+    if workload is None:
+        return None
+    every, latest, runs = server.everything(workload_id)
+    standing = tuple(trial.id for trial in latest)
+    return _Fetched(Contents(workload, tuple(every), standing, ()), runs[::-1])
+
+
 def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
     """All or none. A trial that comes late does not stand for its config if a younger one is there,
     and a run that has ended stays as it is. A run that chose a config is the choice if
@@ -460,7 +433,7 @@ def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
         if kind in ("trial", "run") and entry.signature
     }
 
-    def work(to: WriteTransaction) -> None:
+    def work(to: PostgresSession) -> None:
         _lock_all(to, things)
         for kind, thing in things:
             if kind == "run" and not _is_over(to, thing):
@@ -469,7 +442,8 @@ def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
         to.take_trials(trials, _standing(trials), signed)
         for kind, thing in things:
             if kind == "timeline":
-                to.save_timeline(*thing)
+                run_id, timeline = thing
+                to.save_timeline(run_id, timeline.packed())
             elif kind == "miss":
                 to.miss(thing)
             elif kind == "forget":
@@ -478,7 +452,7 @@ def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
     store.write(work)
 
 
-def _lock_all(to: WriteTransaction, things: Sequence[tuple[str, Any]]) -> None:
+def _lock_all(to: PostgresSession, things: Sequence[tuple[str, Any]]) -> None:
     """Everybody in one order, so that two batches never wait for each other."""
     brought: list[Workload] = []
     named = set()
@@ -492,13 +466,12 @@ def _lock_all(to: WriteTransaction, things: Sequence[tuple[str, Any]]) -> None:
     to.lock(named | {workload.id for workload in brought})
 
 
-def _may_choose(to: WriteTransaction, run: Run, token: int | None) -> bool:
+def _may_choose(to: PostgresSession, run: Run, token: int | None) -> bool:
     if not run.chose:
         return True
     if token is None:
-        here = {"workload": run.workload.id, "run": run.id}
-        return to.db.execute(to.sql.HAS_CHOICE, here).fetchone() is None
-    last = to.db.execute(to.sql.LAST_TOKEN, (run.workload.id,)).fetchone()
+        return to.row("HAS_CHOICE", workload=run.workload.id, run=run.id) is None
+    last = to.row("LAST_TOKEN", workload=run.workload.id)
     return last is None or int(last[0]) == token
 
 
@@ -511,7 +484,7 @@ def _standing(trials: Sequence[Trial]) -> list[str]:
     return list(latest.values())
 
 
-def _is_over(to: WriteTransaction, run: Run) -> bool:
+def _is_over(to: PostgresSession, run: Run) -> bool:
     known = to.run(run.id)
     return known is not None and known.outcome is not Outcome.RUNNING
 
@@ -524,26 +497,25 @@ def take_lease(
     store: PostgresStore, workload_id: str, process: str, seconds: float
 ) -> int | LeaseHeld:
     """The token of the lease, or who has it. Those who wait ask often, and so only read first."""
-    sql = store.statements
-    asked = {"id": workload_id, "process": process, "seconds": seconds}
 
-    def holder(db: Connection) -> LeaseHeld | None:
-        held = db.execute(sql.LEASE_HOLDER, (workload_id,)).fetchone()
+    def holder(session: PostgresSession) -> LeaseHeld | None:
+        held = session.row("LEASE_HOLDER", workload=workload_id)
         return None if held is None else LeaseHeld(str(held[0]), float(held[1]))
 
-    def take(db: Connection) -> int | LeaseHeld:
-        held = holder(db)
+    def take(session: PostgresSession) -> int | LeaseHeld:
+        held = holder(session)
         if held is not None:
             return held
-        row = db.execute(sql.TAKE_LEASE, asked).fetchone()
-        return int(row[0]) if row is not None else holder(db) or LeaseHeld("", 0.0)
+        asked = {"workload": workload_id, "process": process, "seconds": seconds}
+        row = session.row("TAKE_LEASE", **asked)
+        return int(row[0]) if row is not None else holder(session) or LeaseHeld("", 0.0)
 
     return store.at_once(take)
 
 
 def renew_lease(store: PostgresStore, workload_id: str, token: int, seconds: float) -> bool:
-    asked = {"id": workload_id, "token": token, "seconds": seconds}
-    return store.change("RENEW_LEASE", asked) > 0
+    asked = {"workload": workload_id, "token": token, "seconds": seconds}
+    return store.change("RENEW_LEASE", **asked) > 0
 
 
 class HeldLease:
