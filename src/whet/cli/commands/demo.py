@@ -50,7 +50,6 @@ from whet.cli.terminal.summary import (
 )
 from whet.core.budget import Budget
 from whet.core.errors import WhetError
-from whet.engine import Plan, tune
 from whet.store import printable, store_place
 from whet.targets.files import load_module
 
@@ -106,6 +105,8 @@ class CProduct:
 
 
 def _measured_s(target: Any, samples: int) -> float:
+    from whet.engine import Plan, tune
+
     result = tune(
         target, store=":memory:", plan=Plan.fixed(samples), jobs=1, progress=False, mode="tune"
     )

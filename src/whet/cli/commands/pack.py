@@ -25,9 +25,7 @@ from whet.cli.terminal.output import (
     table,
 )
 from whet.core.errors import UsageError
-from whet.engine.fallback.inheritance import ModelError, models_beside, read_model, refresh_models
 from whet.engine.lockfile.entries import entry_id, read_lock
-from whet.store import MemoryStore
 
 if TYPE_CHECKING:
     from whet.core.config import Config
@@ -143,7 +141,7 @@ def unpacked(
     bundle: Bundle, opened: Store, binaries: Path | None
 ) -> tuple[list[str], dict[str, Any]]:
     """Adds a bundle to a store; what to say of it, to people and to programs."""
-    from whet.engine.fallback.inheritance import models_beside
+    from whet.engine.fallback.models import models_beside
     from whet.store.bundles.writing import unpack_bundle
 
     before = len(opened.missed())
@@ -180,6 +178,8 @@ def print_contents(bundles: Sequence[Bundle], json: bool) -> None:
 
 def _known(store: str | None, *, empty: bool) -> Store:
     """What one's own store knows; with `empty`, there need be none."""
+    from whet.store import MemoryStore
+
     try:
         return open_known(store, bundle=False)
     except NothingKnownError:
@@ -225,6 +225,9 @@ def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
 
 def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
+    from whet.engine.fallback.inheritance import refresh_models
+    from whet.engine.fallback.models import ModelError, models_beside, read_model
+
     models = dict(models_beside(store))
     refresh_models(store, kernels, models)
     wanted = {}

@@ -56,10 +56,6 @@ from whet.core.workload import Workload
 from whet.engine.target import Target
 from whet.store import open_if_there
 from whet.targets.files import guarded, imported_anew
-from whet.targets.triton.call import out_of_resources
-from whet.targets.triton.offline.kernel import key_text
-from whet.targets.triton.offline.precompile import Made
-from whet.targets.triton.packed.architectures import REGISTER_BYTES
 
 if TYPE_CHECKING:
     from whet.cli.arguments.missed import LocatedMiss
@@ -67,7 +63,7 @@ if TYPE_CHECKING:
     from whet.store import Store
     from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
-    from whet.targets.triton.offline.precompile import Order
+    from whet.targets.triton.offline.precompile import Made, Order
     from whet.targets.triton.packed.architectures import Architecture
 
 WHICH = ("space", "stored", "pick")
@@ -433,6 +429,8 @@ def _table(shown: Sequence[Made], width: int) -> list[str]:
 
 
 def _used(one: Made) -> tuple[str, ...]:
+    from whet.targets.triton.packed.architectures import REGISTER_BYTES
+
     used = one.resources
     assert used is not None
     return (
@@ -445,6 +443,8 @@ def _used(one: Made) -> tuple[str, ...]:
 
 
 def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
+    from whet.targets.triton.offline.kernel import key_text
+
     more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
     return f"{key_text(keys[0])}{more}"
 
@@ -481,6 +481,8 @@ def _notes(made: Sequence[Made]) -> list[str]:
 
 def _refusals(made: Sequence[Made]) -> list[str]:
     """Those that were not compiled for reasons which differ in numbers at most are one."""
+    from whet.targets.triton.call import out_of_resources
+
     alike: dict[tuple[str, str, str], list[Made]] = {}
     for one in made:
         if one.resources is None:
@@ -492,6 +494,8 @@ def _refusals(made: Sequence[Made]) -> list[str]:
 
 
 def _refusal_text(label: str, verdict: str, made: Sequence[Made]) -> str:
+    from whet.targets.triton.call import out_of_resources
+
     one = f"[{made[0].order.config}]"
     who, first = (one, "") if len(made) == 1 else (f"{len(made)} configs", f", the first {one}")
     refusals: list[Any] = [out_of_resources(each.error) for each in made]

@@ -42,28 +42,11 @@ from whet.cli.terminal.output import (
 )
 from whet.core.errors import UsageError
 from whet.core.workload import Workload
-from whet.store import (
-    MergedPick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-    open_store,
-    store_place,
-    unsent,
-)
+from whet.store import open_store, store_place, unsent
 from whet.store.matching import arriving, identity, lookalikes
-from whet.store.upkeep import (
-    counts_of,
-    faults_in,
-    grant_role,
-    init_store,
-    migrate_store,
-    promotable,
-    revoke_key,
-    shared_place,
-)
 
 if TYPE_CHECKING:
+    from whet.store import MergedPick, Store, StoreReader, WorkloadSummary
     from whet.store.postgres.verified import PromotionReport
 
 
@@ -142,6 +125,8 @@ def _list(store: str | None, json: bool) -> None:
 
 
 def _check(store: str | None, json: bool) -> None:
+    from whet.store.upkeep import faults_in
+
     with open_known(store, bundle=False) as opened:
         location = opened.location
         faults = list(faults_in(opened))
@@ -157,6 +142,8 @@ def _check(store: str | None, json: bool) -> None:
 
 
 def _count(store: str | None, json: bool) -> None:
+    from whet.store.upkeep import counts_of
+
     with open_known(store, bundle=False) as opened:
         found = counts_of(opened)
     here = unsent(store)
@@ -310,6 +297,8 @@ def init(
       whet store init --upgrade --store postgresql://db.example/whet
       whet store init --reader serving --contributor tuning --promoter release
     """
+    from whet.store.upkeep import grant_role, init_store, migrate_store, shared_place
+
     where = resolved(store=store).settings.store
     levels = {"reader": reader, "contributor": contributor, "promoter": promoter}
     roles = [(level, role) for level, named in levels.items() for role in named or ()]
@@ -356,6 +345,7 @@ def promote(
     """
     from whet.store.postgres.verified import promote as put_forward
     from whet.store.postgres.verified import withdraw
+    from whet.store.upkeep import promotable
 
     if (name is None) is not every:
         raise UsageError("name a kernel or a workload, or use --all for all of them")
@@ -424,6 +414,8 @@ def key(
 
         print(SigningKey.create(new).line(name))
     elif revoke is not None:
+        from whet.store.upkeep import revoke_key
+
         where = resolved(store=store).settings.store
         state = "is now" if revoke_key(where, revoke, reason) else "was already"
         print(f"key {revoke} {state} revoked in {store_place(where)}")

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from whet.cli.arguments.options import StoreOption, option
 from whet.cli.arguments.reading import NothingKnownError, chosen, open_known
+from whet.cli.commands.store import counts_text
 from whet.cli.terminal.output import bytes_text, page, print_lines, wrap
 from whet.core.errors import UsageError, did_you_mean
-from whet.store import GcReport, StoreReader
 from whet.store.matching import built_with, current, matches, versions
 
 if TYPE_CHECKING:
-    pass
-
-from whet.cli.commands.store import counts_text
+    from whet.store import GcReport, StoreReader
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

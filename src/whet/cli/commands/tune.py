@@ -57,7 +57,6 @@ from whet.cli.terminal.summary import summary, whereabouts
 from whet.core.errors import HostFailure, StoreError, TuningFailedError, UsageError, WhetError
 from whet.engine import HostLostError, Interrupted, StoreLostError
 from whet.engine import tune as run
-from whet.engine.fallback.inheritance import refresh_models
 from whet.engine.target import Target
 from whet.store import open_if_there, open_store, store_place
 from whet.targets.files import guarded
@@ -274,6 +273,8 @@ def _tune_kernel(
 
 def teach(results: Sequence[Result], settings: Settings) -> None:
     """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""
+    from whet.engine.fallback.inheritance import refresh_models
+
     kernels = {result.run.workload.kernel for result in results if result.source == "tuned"}
     if kernels and store_place(settings.store) != ":memory:":
         with open_store(settings.store) as store:

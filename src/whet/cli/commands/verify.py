@@ -52,13 +52,13 @@ from whet.cli.terminal.output import (
     wrap,
 )
 from whet.core.errors import UsageError, WhetError
-from whet.engine.review.verify import Verdict, Verification
 from whet.engine.target import Target
-from whet.measure.racing.stats import Ratio, percent_text
 from whet.targets.files import guarded
 
 if TYPE_CHECKING:
+    from whet.engine.review.verify import Verification
     from whet.engine.settings import Settings
+    from whet.measure.racing.stats import Ratio
     from whet.store import Store
     from whet.targets.files import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
@@ -318,6 +318,8 @@ _LAYOUT = (
 
 def report(found: Sequence[Checked], fail_over: float) -> list[str]:
     """A table, in which what is to be said of a pick follows its row; then the summary."""
+    from whet.measure.racing.stats import percent_text
+
     done = [one.done for one in found if one.done is not None]
     head, *body = table(_LAYOUT, [_row(one) for one in done], columns())
     lines = [head]
@@ -345,6 +347,8 @@ def as_json(found: Sequence[Checked], fail_over: float) -> dict[str, Any]:
 
 
 def _verdicts() -> tuple[str, ...]:
+    from whet.engine.review.verify import Verdict
+
     return get_args(Verdict)
 
 
