@@ -141,7 +141,7 @@ def unpacked(
     bundle: Bundle, opened: Store, binaries: Path | None
 ) -> tuple[list[str], dict[str, Any]]:
     """Adds a bundle to a store; what to say of it, to people and to programs."""
-    from whet.engine.fallback.models import models_beside
+    from whet.engine.fallback.inheritance import models_beside
     from whet.store.bundles.writing import unpack_bundle
 
     before = len(opened.missed())
@@ -225,8 +225,12 @@ def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
 
 def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
-    from whet.engine.fallback.inheritance import refresh_models
-    from whet.engine.fallback.models import ModelError, models_beside, read_model
+    from whet.engine.fallback.inheritance import (
+        ModelError,
+        models_beside,
+        read_model,
+        refresh_models,
+    )
 
     models = dict(models_beside(store))
     refresh_models(store, kernels, models)
