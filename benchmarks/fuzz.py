@@ -87,8 +87,7 @@ def _fuzz_apart(name: str, inputs: int, options: argparse.Namespace) -> dict[str
 
 
 def _fuzz_here(name: str, inputs: int, seed: int, engine: str) -> None:
-    from fuzzing.guided import fuzz_with_atheris, is_installed
-    from fuzzing.loop import fuzz
+    from fuzzing.loop import fuzz, fuzz_with_atheris, is_installed
     from fuzzing.target import Target
 
     def target() -> Target:

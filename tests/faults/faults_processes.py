@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -58,5 +59,23 @@ def left_of(scratch: Path) -> str:
     return f"processes {processes}, files {files}" if files or processes else ""
 
 
+def check_nothing_left(scratch: Path) -> None:
+    assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+
+
+@contextmanager
+def nothing_held(scratch: Path) -> Iterator[None]:
+    """Neither processes nor files nor descriptors are left of what is done inside."""
+    before = children(), descriptors()
+    yield
+    check_nothing_left(scratch)
+    assert (children(), descriptors()) == before
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def count(ci: int, full: int) -> int:
+    # conftest removes WHET_* variables, so that this one has another prefix.
+    return full if os.environ.get("FAULTS") == "full" else ci

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults_compilers import numbers_in, stuck_compiler
-from faults_processes import alive, eventually, left_of
+from faults_processes import alive, check_nothing_left
 
 import whet
 from whet.core.config import Config
@@ -50,4 +50,4 @@ def test_a_stuck_c_compiler_is_killed_with_its_family_and_the_best_is_found(
     assert {trial.limit for trial in stuck} == {Limit("build_s", 3.0)}
     assert len(numbers_in(pids)) == 8
     assert not any(alive(pid) for pid in numbers_in(pids))
-    assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+    check_nothing_left(scratch)

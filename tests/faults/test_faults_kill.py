@@ -19,9 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from faults_counts import count
 from faults_kernel import BEST, PATIENT, SharedBuilds, healthy, kernel, poisoned, turned_into
-from faults_processes import alive, children, eventually, left_of
+from faults_processes import alive, check_nothing_left, children, count, left_of
 from faults_tuner import CHEAP_POISONS, target
 
 import whet
@@ -103,7 +102,7 @@ def test_a_killed_tuner_loses_nothing_and_the_next_goes_on_at_once(
         else:
             finished += 1
             store = tmp_path / f"store{finished}.db"
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        check_nothing_left(scratch)
         assert locks_held(store) == []
     known = set(trials(store).values())
     last = start_tuner(kind, store)
@@ -237,6 +236,6 @@ def test_the_best_is_found_while_workers_are_killed_again_and_again(
         assert set(blamed) == {Config(config) for config in poisoned(CHEAP_POISONS)}, blamed
         assert result.config == BEST
         assert set(trials(store).values()) == {config.id for config in watched.space}
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        check_nothing_left(scratch)
         assert locks_held(store) == []
         run += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faults_copies import Copies
-from faults_counts import count
+from faults_processes import count
 
 KINDS = ("segfault", "abort", "exit", "kill")
 
@@ -87,14 +87,19 @@ def test_five_culprits_at_random_places_are_found_one_after_another(
     assert again["best"] == found["best"]
 
 
-def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
-    told_by: Told, tmp_path: Path
-) -> None:
-    def program(how: str, *culprit: str) -> dict[str, Any] | None:
-        return told_by("faults_review.py", how, str(tmp_path / "store.db"), "1", *culprit)
+@pytest.fixture
+def review(told_by: Told, tmp_path: Path) -> Told:
+    def review(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
+        return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
 
-    assert program("refine", "3") is None
-    refined = program("refine", "3")
+    return review
+
+
+def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
+    review: Told,
+) -> None:
+    assert review("refine", "1", "3") is None
+    refined = review("refine", "1", "3")
     assert refined is not None
     assert (refined["used"], refined["marks"]) == (2, 1)
     assert "3" not in refined["trials"]
@@ -103,15 +108,12 @@ def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
 @pytest.mark.medium
 @pytest.mark.parametrize("how", ["refine", "verify"])
 def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
-    told_by: Told, tmp_path: Path, how: str
+    review: Told, how: str
 ) -> None:
-    def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
-        return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
-
     if how == "verify":
-        assert program("tune", "1") is not None
-    assert program(how, "2", "3") is None
-    tuned = program("tune", "2", "3")
+        assert review("tune", "1") is not None
+    assert review(how, "2", "3") is None
+    tuned = review("tune", "2", "3")
     assert tuned is not None
     assert (tuned["used"], tuned["marks"]) == (2, 0)
     status, error = tuned["trials"]["3"]
@@ -120,16 +122,11 @@ def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
 
 
 @pytest.mark.slow
-def test_a_pick_that_ended_its_verification_fails_the_next_one(
-    told_by: Told, tmp_path: Path
-) -> None:
-    def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
-        return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
-
-    tuned = program("tune", "1")
+def test_a_pick_that_ended_its_verification_fails_the_next_one(review: Told) -> None:
+    tuned = review("tune", "1")
     assert tuned is not None
     assert tuned["used"] == 3
-    assert program("verify", "2", "3") is None
-    verified = program("verify", "2", "3")
+    assert review("verify", "2", "3") is None
+    verified = review("verify", "2", "3")
     assert verified is not None
     assert verified["verdict"].startswith("fails: run_error: the process that first ran it died")

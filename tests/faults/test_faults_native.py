@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faults_counts import count
 from faults_kernel import BEST, LIMITS, NASTY, PATIENT, TWELVE, Poison, healthy, kernel, poisoned
-from faults_processes import children, descriptors, eventually, left_of
+from faults_processes import check_nothing_left, count, nothing_held
 
 import whet
 from whet.core.config import Config
@@ -64,14 +63,10 @@ def statuses(result: Result) -> dict[Poison, Status]:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scratch: Path) -> None:
     configs = healthy(28) + poisoned(TWELVE)
-    before = children()
-    open_before = descriptors()
     for run in range(block, RUNS, BLOCKS):
-        result = tuned(configs, run, forked=run % SPAWNED_EVERY != 0, expected=TWELVE)
+        with nothing_held(scratch):
+            result = tuned(configs, run, forked=run % SPAWNED_EVERY != 0, expected=TWELVE)
         assert (result.config, statuses(result)) == (BEST, TWELVE), f"run {run}"
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
-        assert children() == before
-        assert descriptors() == open_before
 
 
 @pytest.mark.slow
@@ -79,16 +74,12 @@ def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scra
 def test_whatever_a_config_does_to_its_process_the_others_are_measured(
     poison: Poison, scratch: Path
 ) -> None:
-    before = children()
-    open_before = descriptors()
     for seed in range(count(1, 5)):
         configs = healthy(5) + poisoned([poison], work=9)
-        result = tuned(configs, seed, (poison + seed) % 2 == 0, NASTY)
+        with nothing_held(scratch):
+            result = tuned(configs, seed, (poison + seed) % 2 == 0, NASTY)
         assert (result.config, statuses(result)) == (BEST, {poison: NASTY[poison]})
         assert all(trial.status.measured for trial in result.trials if not trial.config["POISON"])
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
-        assert children() == before
-        assert descriptors() == open_before
 
 
 @pytest.mark.slow
@@ -102,7 +93,7 @@ def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
         assert (result.config, statuses(result)) == (BEST, {poison: Status.RUN_ERROR})
         (blamed,) = (trial for trial in result.trials if trial.config["POISON"])
         assert LEFT_SPINNING[poison] in blamed.error
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        check_nothing_left(scratch)
 
 
 @pytest.mark.slow
@@ -114,4 +105,4 @@ def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path
         blamed = {t.config: t.error for t in result.trials if not t.status.measured}
         assert set(blamed) <= {Config(POISON=int(Poison.SETS_AN_ALARM), WORK=9)}, blamed
         assert result.config == BEST
-        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        check_nothing_left(scratch)

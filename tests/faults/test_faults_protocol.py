@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from faults_counts import count
+from faults_processes import count
 from faults_protocol import Endless, play
 
 from postgres_server import PostgresServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from faults_counts import count
+from faults_processes import count
 
 ROUNDS = count(4, 60)
 

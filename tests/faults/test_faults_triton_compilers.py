@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from faults_compilers import numbers_in, stuck_compiler
-from faults_processes import alive, eventually, left_of
+from faults_processes import alive, check_nothing_left
 
 pytest.importorskip("triton")
 
@@ -55,4 +55,4 @@ def test_a_stuck_ptxas_is_killed_with_its_family_and_the_next_kernel_compiles(
     assert (next_one.status, next_one.error) == (Status.OK, "")
     assert len(numbers_in(pids)) == 4
     assert not any(alive(pid) for pid in numbers_in(pids))
-    assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+    check_nothing_left(scratch)

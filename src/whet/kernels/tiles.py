@@ -66,15 +66,9 @@ def is_last(locks, tile, SPLIT_K: tl.constexpr):
 
 @triton.jit
 def sum_of_parts(
-    sums,
-    tile,
-    tiles,
-    slot,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    SLOTS: tl.constexpr,
+    sums, tile, tiles, slot, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SLOTS: tl.constexpr,
     SPLIT_K: tl.constexpr,
-):
+):  # fmt: skip
     """Always in the same order, whoever comes last."""
     i = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -86,16 +80,9 @@ def sum_of_parts(
 
 @triton.jit
 def gathered(
-    sums,
-    locks,
-    acc,
-    tile,
-    M,
-    N,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    sums, locks, acc, tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     SPLIT_K: tl.constexpr,
-):
+):  # fmt: skip
     """The sum of all parts of a tile, and whether this program is the one that has it."""
     if SPLIT_K == 1:
         return acc, True

@@ -7,14 +7,15 @@ import functools
 import inspect
 import os
 import platform
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from whet.core.errors import ConfigFailure, TargetError, WhetError
+from whet.core.errors import ConfigFailure, TargetError, UsageError, WhetError
 from whet.core.process import memory_info
+from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.workload import Device, Limits
@@ -99,6 +100,15 @@ def _cpu_name() -> str:
     if "CPU part" in fields:  # ARM names its cores by number only
         return f"ARM implementer {fields.get('CPU implementer')} part {fields['CPU part']}"
     return platform.processor() or platform.machine()
+
+
+def space_from(space: Any, constraints: Sequence[Any]) -> Space:
+    """A `Space` as it is; anything else becomes one with these constraints."""
+    if not isinstance(space, Space):
+        return Space(space, constraints=constraints)
+    if constraints:
+        raise UsageError("give the constraints either to the Space or here with a dict, not both")
+    return space
 
 
 class HostTarget:

@@ -36,7 +36,14 @@ from whet.measure.bench.protocol import Bench, Verdict, compare, from_exception
 from whet.measure.bench.remote import RemoteBench
 from whet.measure.timers import CpuTimer, MakeTimer, timer_maker
 from whet.targets import fingerprint
-from whet.targets.base import HostTarget, asked, host_device, refuse_lazy, refuse_unfinished
+from whet.targets.base import (
+    HostTarget,
+    asked,
+    host_device,
+    refuse_lazy,
+    refuse_unfinished,
+    space_from,
+)
 from whet.targets.fingerprint import Source
 from whet.targets.key import key_of
 
@@ -297,9 +304,7 @@ def function(
         )
     if check is not None and not callable(check) and check not in BIT_CHECKS:
         raise UsageError(f'check is {check!r}; give a function, "bitwise" or "deterministic"')
-    whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
-    if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints either to the Space or here with a dict, not both")
+    whole = space_from(space, constraints)
     check_keywords(fn, whole, dict(kwargs or {}))
     exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
     ranges = Buckets.of(buckets, exact)

@@ -14,8 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from fuzzing import stores, tables
-from fuzzing.places import folder
-from fuzzing.target import Target, WrongAnswerError
+from fuzzing.target import Target, WrongAnswerError, folder
 from whet.cli import app, main
 from whet.core.config import Config
 from whet.core.status import Status

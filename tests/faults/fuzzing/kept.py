@@ -9,9 +9,8 @@ import socket
 import warnings
 from contextlib import suppress
 
-from fuzzing.places import folder, written
 from fuzzing.stores import WORDS
-from fuzzing.target import Target
+from fuzzing.target import Target, folder, written
 from whet.autotuner import cache as config_cache
 from whet.core.config import Config
 from whet.engine import ranks

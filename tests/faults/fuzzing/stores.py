@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzzing.places import folder, written
-from fuzzing.target import Target, WrongAnswerError
+from fuzzing.target import Target, WrongAnswerError, folder, written
 from whet.core.config import Config
 from whet.core.errors import BundleError, StoreError
 from whet.core.miss import Argument, Miss

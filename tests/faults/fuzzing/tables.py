@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fuzzing.places import written
-from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
+from fuzzing.target import RUNS_CODE, Target, WrongAnswerError, written
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap

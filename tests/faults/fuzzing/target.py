@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -136,3 +141,22 @@ def _harmless(events: tuple[str, ...]) -> Iterator[None]:
 def regressions(target: Target) -> list[Path]:
     """The inputs that once were crashes."""
     return sorted((FOUND / target.name).glob("*"))
+
+
+@cache
+def _folder(process: int) -> Path:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="whet-fuzz-", dir=memory))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def folder() -> Path:
+    return _folder(os.getpid())
+
+
+def written(name: str, data: bytes) -> Path:
+    path = folder() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzzing.places import folder, written
-from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
+from fuzzing.target import RUNS_CODE, Target, WrongAnswerError, folder, written
 from whet.cli.arguments.options import read_keys
 from whet.cli.commands.store_gc import _bytes as typed_bytes
 from whet.cli.commands.store_gc import _seconds as typed_seconds

@@ -26,7 +26,7 @@ from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.bench.protocol import Bench
 from whet.measure.bench.remote import RemoteBench
 from whet.measure.timers import CpuTimer, MakeTimer, timer_maker
-from whet.targets.base import HostTarget, asked, host_device
+from whet.targets.base import HostTarget, asked, host_device, space_from
 from whet.targets.fingerprint import Source, digest, of_c_source, same_value, shown
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, check_names, checked
@@ -322,9 +322,7 @@ def native(
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
     text, folder = _read(source, caller)
-    whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
-    if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints either to the Space or here with a dict, not both")
+    whole = space_from(space, constraints)
     for flag in flags:
         if flag not in whole.names:
             raise UsageError(
