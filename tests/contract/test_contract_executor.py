@@ -6,17 +6,17 @@ import pytest
 
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.protocol import DeviceExecutor
-from whet.engine.executors.this_process import ThisProcess
 from whet.testing.executor_kit import ExecutorContract
+from whet.testing.fake_devices import FakeDevices
 
 pytestmark = pytest.mark.medium
 
 
-class TestThisProcess(ExecutorContract):
+class TestFakeDevices(ExecutorContract):
     separate = False
 
     def make(self, devices: int) -> DeviceExecutor:
-        return ThisProcess()
+        return FakeDevices([str(n) for n in range(devices)])
 
 
 class TestProcessPerDevice(ExecutorContract):

@@ -18,12 +18,12 @@ from whet.engine.fallback.untuned import choose
 from whet.engine.guard import Interrupted, WallLedger
 from whet.engine.log import log_event
 from whet.engine.ranks import Agreed, Agreement, Board, BoardLostError, Progress, group_board
-from whet.engine.steps.run import OneRun
+from whet.engine.steps.run import TuningRun
 from whet.engine.turns import Turn
 from whet.store import Store
 
 
-def after_waiting(one: OneRun, turn: Turn) -> Result:
+def after_waiting(one: TuningRun, turn: Turn) -> Result:
     """What the other process finished, else a tuning that goes on from its trials; where the wait
     took all the time there was, the best that is known by then."""
     wait = _Wait(one)
@@ -49,7 +49,7 @@ def after_waiting(one: OneRun, turn: Turn) -> Result:
 class _Wait:
     """One wait, and who hears of it. `most_s` is what the budget and the setting leave for it."""
 
-    def __init__(self, one: OneRun) -> None:
+    def __init__(self, one: TuningRun) -> None:
         self._one = one
         self._patience_s = one.settings.agree_wait_s
         self._by_budget = one.seconds_left < self._patience_s
@@ -87,7 +87,7 @@ class _Wait:
         return f"waited {self._patience_s:g} s (agree_wait) for {still}"
 
 
-def _in_the_meantime(one: OneRun, why: str) -> Result:
+def _in_the_meantime(one: TuningRun, why: str) -> Result:
     """The best known; where nothing was measured, what is used without a tuning."""
     found = _best_known(one, f"{why}; using the best known so far")
     if found is not None:
@@ -97,13 +97,13 @@ def _in_the_meantime(one: OneRun, why: str) -> Result:
     return _unfinished(one, best, f"{why}; using [{choice.config}]: {choice.reason}")
 
 
-def _best_known(one: OneRun, why: str) -> Result | None:
+def _best_known(one: TuningRun, why: str) -> Result | None:
     one.known = one.recall()
     best = one.known.best
     return None if best is None else _unfinished(one, best, why)
 
 
-def _unfinished(one: OneRun, best: Trial, why: str) -> Result:
+def _unfinished(one: TuningRun, best: Trial, why: str) -> Result:
     """Of a run that did nothing but wait, which is not worth a row in the store."""
     one.recorder.note(f"{why}; tune again for a final result")
     wall = one.ledger.close()
@@ -127,7 +127,7 @@ def _unfinished(one: OneRun, best: Trial, why: str) -> Result:
     return result
 
 
-def agreed(one: OneRun, alone: Callable[[OneRun], Result]) -> Result:
+def agreed(one: TuningRun, alone: Callable[[TuningRun], Result]) -> Result:
     """Its own result or another rank's; `alone` is how to go on without the others."""
     board = group_board()
     if board is None:
@@ -139,7 +139,7 @@ def agreed(one: OneRun, alone: Callable[[OneRun], Result]) -> Result:
         return alone(one)
 
 
-def _agreed(one: OneRun, board: Board) -> Result:
+def _agreed(one: TuningRun, board: Board) -> Result:
     agreement = Agreement(
         board,
         f"{one.run.workload.id}/{one.run.space_id}",
@@ -157,7 +157,7 @@ def _agreed(one: OneRun, board: Board) -> Result:
     return answer if isinstance(answer, Result) else _adopted(one, answer)
 
 
-def _adopted(one: OneRun, answer: Agreed) -> Result:
+def _adopted(one: TuningRun, answer: Agreed) -> Result:
     one.known = one.recall()
     if one.answered and answer.best and one.known.incumbents[0].config == answer.best.config:
         return one.from_store()
@@ -169,7 +169,7 @@ def _adopted(one: OneRun, answer: Agreed) -> Result:
     return result
 
 
-def _stopgap(one: OneRun, rank: int) -> Agreed:
+def _stopgap(one: TuningRun, rank: int) -> Agreed:
     choice = choose(one.target, store=one.store)
     trial = Trial(one.run.workload.id, choice.config, Status.OK)
     return Agreed(rank, trial, reason=f"no result in time; {choice.reason}")

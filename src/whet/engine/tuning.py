@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from whet.core.workload import Workload
     from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.plan import Plan
-    from whet.engine.steps.run import OneRun
+    from whet.engine.steps.run import TuningRun
     from whet.learn.prior import Prior
     from whet.search import Strategy
     from whet.store import Store
@@ -149,10 +149,10 @@ def tune(
         if settings.keep_ir:
             target = _keeping_code(target, opened)
         from whet.engine.guard import Shield
-        from whet.engine.steps.run import OneRun
+        from whet.engine.steps.run import TuningRun
 
         shield = stack.enter_context(Shield())
-        one = OneRun(
+        one = TuningRun(
             target,
             name,
             lambda: _strategy(wanted, target, opened, settings, transfer),
@@ -188,7 +188,7 @@ def _keeping_code(target: Target, store: Store) -> Target:
     return target.keeping(folder.absolute())
 
 
-def _carried_out(one: OneRun) -> Result:
+def _carried_out(one: TuningRun) -> Result:
     """Its own result, or what the ranks of a process group agreed on."""
     if not _in_a_group():
         return _in_turn(one)
@@ -197,7 +197,7 @@ def _carried_out(one: OneRun) -> Result:
     return agreed(one, alone=_in_turn)
 
 
-def _in_turn(one: OneRun) -> Result:
+def _in_turn(one: TuningRun) -> Result:
     """One process at a time tunes a workload for a store."""
     if one.answered:
         return one.from_store()

@@ -14,7 +14,7 @@ from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Device
-from whet.engine.accounts.account import Tuning, account
+from whet.engine.account import Tuning, account
 from whet.explorer.columns import STATUSES, TrialColumns
 from whet.explorer.drawings import Convergence
 from whet.explorer.subject import AbsentError, NotThereError, Recorded, Subject, config_json

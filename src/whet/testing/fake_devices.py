@@ -10,21 +10,22 @@ import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, Self
 
 from whet.builds.job import Built, Job
+from whet.builds.shared import PoolSource
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
-from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat
-from whet.engine.executors.this_process import ObjectHere, SeatHere, ThisProcess
+from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat, SeatFacts, facts_here
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench, Verdict
 from whet.measure.bench.remote import RemoteBench
 from whet.measure.timers import CpuTimer
 from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel
+from whet.workers.answers import Reply
 
 _making = threading.Lock()
 
@@ -110,8 +111,59 @@ def slow_build(value: str, seconds: float) -> Built:
     return Built(value)
 
 
-class FakeSeat(SeatHere):
+class ObjectHere:
+    """A `Session` without a process. Limits cannot be kept, and what crashes takes this process
+    along."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory = factory
+        self._object: Any = None
+        self._closed = False
+        self.generation = 1
+        self.made = 0
+        self.set_up: FrozenMap[float] = FrozenMap()
+
+    def prepare(self) -> None:
+        if self.made < self.generation:
+            self._object = self._factory()
+            self.made = self.generation
+
+    def discard(self) -> None:
+        self.generation += 1
+        self._object = None
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        limit_s: float | None = None,
+        memory_bytes: int | None = None,
+        parts_s: Mapping[str, float] | None = None,
+    ) -> Reply:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        self.prepare()
+        start = time.perf_counter()
+        value = getattr(self._object, method)(*args)
+        return Reply(value, time.perf_counter() - start)
+
+    def abort(self) -> None:
+        """A call in this process cannot be ended."""
+
+    def close(self, wait: bool = True) -> None:
+        self._closed, self._object = True, None
+
+
+class FakeSeat:
     """A device of a rack, in this process. Its objects find it by name when they are made."""
+
+    remote = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def facts(self) -> SeatFacts:
+        return facts_here()
 
     def session(
         self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
@@ -127,7 +179,7 @@ class FakeSeat(SeatHere):
         return ObjectHere(made)
 
 
-class FakeDevices(ThisProcess):
+class FakeDevices:
     """Many devices without a process for any: for many runs in little time."""
 
     name = "fake devices"
@@ -137,6 +189,24 @@ class FakeDevices(ThisProcess):
 
     def seats(self) -> Sequence[Seat]:
         return self._fakes
+
+    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
+        return None
+
+    def build_slots(self, mode: str) -> int | None:
+        return None
+
+    def refused(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 class RackTarget:

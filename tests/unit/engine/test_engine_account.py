@@ -16,8 +16,7 @@ from whet.core.timing import Summary, Timing
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 from whet.engine import tune
-from whet.engine.accounts.account import Account, Tuning, account
-from whet.engine.accounts.savings import Stock
+from whet.engine.account import Account, Stock, Tuning, account
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run, a_trial, a_workload

@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.space import Space
-from whet.engine.steps.build import ENOUGH, Expectation, long_in_time
+from whet.engine.steps.build import FEWEST_OUTCOMES, Expectation, long_in_time
 
 SPACE = Space({"BM": [16, 32, 64, 128, 256], "BN": [16, 32, 64, 128, 256], "warps": [2, 4, 8]})
 CONFIGS = list(SPACE)
@@ -37,7 +37,7 @@ def place(order: list[Config] | None, config: Config) -> int:
 
 
 def test_with_few_outcomes_the_strategys_order_stays() -> None:
-    assert taught(CONFIGS[: ENOUGH - 1]).order(CONFIGS) is None
+    assert taught(CONFIGS[: FEWEST_OUTCOMES - 1]).order(CONFIGS) is None
 
 
 def test_what_is_expected_to_run_fast_comes_first() -> None:

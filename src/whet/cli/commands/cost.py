@@ -37,8 +37,7 @@ from whet.cli.terminal.summary import WALL_NAMES, WORK_NAMES, phase_bars
 from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.core.run import Outcome, Run
-from whet.engine.accounts.account import Account, Payback, Tuning, account
-from whet.engine.accounts.savings import SAMPLES_EACH
+from whet.engine.account import SAMPLES_EACH, Account, Payback, Tuning, account
 
 if TYPE_CHECKING:
     from whet.core.timeline import Timeline

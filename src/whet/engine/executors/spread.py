@@ -67,7 +67,7 @@ class SpreadBench:
         self._policy = policy or AgreementPolicy()
         self._recorded = recorded
         self._keep = keep
-        self._crew = Crew()
+        self._crew = StationThreads()
         self._stations: dict[str, Station] = {}
         self._gone: dict[str, str] = {}
         self._controls: dict[str, Built] = {}
@@ -334,7 +334,7 @@ class SharedVisit:
     lost: dict[str, str] = field(default_factory=dict)
 
 
-class Crew:
+class StationThreads:
     """Stations at work, each in a thread of its own. Whoever waits for them ends their calls when
     interrupted."""
 

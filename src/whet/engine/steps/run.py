@@ -61,7 +61,7 @@ from whet.store import Store
 from whet.workers.process import no_forks
 
 
-class OneRun:
+class TuningRun:
     """`budget` is what holds where the settings leave it open. The strategy called `search` is made
     only where there is something to try: some bring libraries with them that take long to import.
     """

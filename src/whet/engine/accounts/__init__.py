@@ -1,1 +1,0 @@
-"""Where every second went."""
