@@ -19,7 +19,7 @@ import torch
 import whet as package
 from whet.core.miss import LaunchGrid, Miss, Placement
 from whet.targets.files import load_module
-from whet.targets.triton.offline.remade import recorded_inputs
+from whet.targets.triton.recorded import recorded_inputs
 from whet.testing.fake_triton import fake_driver, told
 
 PROGRAM = """

@@ -137,7 +137,7 @@ def making_again(
     """The key with which the kernel's `inputs` makes the call again: its own, else for as long as
     this lasts one that makes what was recorded. Raises `UsageError` where neither can."""
     from whet.targets.triton.keys import input_key
-    from whet.targets.triton.offline.remade import recorded_inputs
+    from whet.targets.triton.recorded import recorded_inputs
 
     tuner = kernel.tuner
     own: Callable[..., Any] | None = tuner.whet_inputs

@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
@@ -99,7 +101,7 @@ class JitRecorder(Observer):
         if not self._is_ours():
             return
         caller, tuning = caller_of(4)
-        try:
+        with _failure_said("specializations will not be recorded"):
             met = Met(time.time(), caller, tuning, seconds)
             one = self._with_binary(call, kernel, specialization_of(call, met))
             with self._lock:
@@ -112,32 +114,26 @@ class JitRecorder(Observer):
             future = _promised(kernel)
             if future is not None:
                 future.add_done_callback(lambda future: self._compiled(call, future, one))
-        except Exception as error:
-            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def _compiled(self, call: CompileCall, future: Any, one: Specialization) -> None:
         """By a thread of Triton's AsyncCompileMode; the call has gone on long ago."""
-        try:
+        with _failure_said("specializations will not be recorded"):
             if future.cancelled() or future.exception() is not None:
                 found = replace(one, why="it could not be compiled")
             else:
                 found = self._with_binary(call, future.result(), replace(one, why=""))
             with self._lock:
                 self.records.add([found])
-        except Exception as error:
-            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def other_compile(self, source: Any) -> None:
         """Kept so that it can be named: nothing packs or preloads it."""
         if not hasattr(source, "fn") or not self._is_ours():
             return
         caller, tuning = caller_of(4)
-        try:
+        with _failure_said("specializations will not be recorded"):
             one = _described(source, Met(time.time(), caller, tuning))
             with self._lock:
                 self.records.add([one])
-        except Exception as error:
-            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def _with_binary(self, call: CompileCall, kernel: Any, one: Specialization) -> Specialization:
         if _promised(kernel) is not None:
@@ -159,19 +155,24 @@ class JitRecorder(Observer):
         """What was compiled to be measured and was then chosen is one that the program uses."""
         if not self._origin.is_here:
             return
-        try:
-            with self._lock:
-                chosen = _chosen_configs() if self._measured else {}
-                left, used = [], []
-                for jit, one in self._measured:
-                    if _is_chosen(one, chosen.get(id(jit), [])):
-                        used.append(replace(one, met=replace(one.met, tuning=False)))
-                    else:
-                        left.append((jit, one))
-                self._measured = left
-                self.records.add(used)
-        except Exception as error:
-            say_once(f"chosen configs were not recorded: {type(error).__name__}: {error}")
+        with _failure_said("chosen configs were not recorded"), self._lock:
+            chosen = _chosen_configs() if self._measured else {}
+            left, used = [], []
+            for jit, one in self._measured:
+                if _is_chosen(one, chosen.get(id(jit), [])):
+                    used.append(replace(one, met=replace(one.met, tuning=False)))
+                else:
+                    left.append((jit, one))
+            self._measured = left
+            self.records.add(used)
+
+
+@contextmanager
+def _failure_said(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        say_once(f"{what}: {type(error).__name__}: {error}")
 
 
 def _promised(kernel: Any) -> Any:

@@ -23,8 +23,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.miss import Argument, LaunchGrid, Miss, Placement, ValueRange
 from whet.engine.fallback.untuned import _placement, summarised
 from whet.store.bundles.records import miss_lines, misses_of
-from whet.targets.triton.offline.remade import recorded_inputs, unmakeable
-from whet.targets.triton.recorded import as_compiled, with_integers
+from whet.targets.triton.recorded import as_compiled, recorded_inputs, unmakeable, with_integers
 from whet.testing.samples import a_workload
 
 GRID = (LaunchGrid(FrozenMap(), (1,)),)
