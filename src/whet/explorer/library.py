@@ -10,9 +10,8 @@ from typing import Any
 
 from whet._version import __version__
 from whet.core.miss import Miss
-from whet.explorer.stored import StoreSubject
+from whet.explorer.stored import StoreSubject, subjects_of
 from whet.explorer.subject import NotThereError, OriginName, Subject, line_json
-from whet.explorer.tabled import subjects_of
 from whet.replay.table import Table
 from whet.store import (
     OverlayStore,

@@ -15,7 +15,7 @@ from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
-from whet.replay import table_from_stores
+from whet.replay import Table, table_from_stores
 from whet.store import MemoryStore
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 
@@ -37,6 +37,10 @@ def timed(*samples: float, **more: Any) -> Timing:
     return a_timing(samples=samples, **more)
 
 
+def recorded(*trials: Trial) -> Table:
+    return table_from_stores([a_store(*trials)])
+
+
 def test_each_store_is_one_visit() -> None:
     stores = [
         a_store(a_trial(SMALL, ONE, timing=timed(10, 11))),
@@ -51,30 +55,23 @@ def test_each_store_is_one_visit() -> None:
 
 
 def test_of_one_store_the_latest_trial_of_a_config_counts() -> None:
-    store = a_store(
-        a_trial(SMALL, ONE, timing=timed(10)), a_trial(SMALL, ONE, timing=timed(10, 11, 12))
-    )
-    assert table_from_stores([store]).workloads[0].samples(0) == ((10, 11, 12),)
+    first, later = (a_trial(SMALL, ONE, timing=timed(*ns)) for ns in ((10,), (10, 11, 12)))
+    assert recorded(first, later).workloads[0].samples(0) == ((10, 11, 12),)
 
 
 def test_all_keys_of_a_kernel_share_its_configs_and_come_by_size() -> None:
-    store = a_store(a_trial(LARGE, TWO), a_trial(LARGE, ONE), a_trial(SMALL, ONE))
-    table = table_from_stores([store])
+    table = recorded(a_trial(LARGE, TWO), a_trial(LARGE, ONE), a_trial(SMALL, ONE))
     assert [dict(workload.key) for workload in table.workloads] == [{"M": 64}, {"M": 128}]
     assert table.configs == (Config(ONE), Config(TWO))
     assert table.workloads[0].status(1) is None
-
-
-def test_a_key_without_trials_is_left_out() -> None:
-    assert len(table_from_stores([a_store(a_trial(SMALL, ONE))]).workloads) == 1
+    assert len(recorded(a_trial(SMALL, ONE)).workloads) == 1  # a key without trials is left out
 
 
 def test_a_build_is_told_by_the_trial_that_built() -> None:
-    store = a_store(
+    (build,) = recorded(
         a_trial(SMALL, ONE, cost=REUSED, facts={}),
         a_trial(LARGE, ONE, cost=BUILT, facts={"registers": 96}),
-    )
-    (build,) = table_from_stores([store]).builds
+    ).builds
     assert build.status is Status.OK
     assert build.seconds == 0.5
     assert build.stages == {"ttir": 0.2}
@@ -82,16 +79,13 @@ def test_a_build_is_told_by_the_trial_that_built() -> None:
 
 
 def test_a_build_is_told_by_a_trial_that_was_superseded_where_only_that_one_built() -> None:
-    store = a_store(a_trial(SMALL, ONE, cost=BUILT), a_trial(SMALL, ONE, cost=REUSED))
-    assert table_from_stores([store]).builds[0].seconds == 0.5
+    built = recorded(a_trial(SMALL, ONE, cost=BUILT), a_trial(SMALL, ONE, cost=REUSED)).builds
+    assert built[0].seconds == 0.5
 
 
 def test_a_config_that_built_for_one_key_has_built() -> None:
-    store = a_store(
-        a_trial(SMALL, ONE, status=Status.RESOURCES, error="too much shared memory"),
-        a_trial(LARGE, ONE, cost=BUILT),
-    )
-    table = table_from_stores([store])
+    failed = a_trial(SMALL, ONE, status=Status.RESOURCES, error="too much shared memory")
+    table = recorded(failed, a_trial(LARGE, ONE, cost=BUILT))
     assert table.builds[0].status is Status.OK
     assert table.workloads[0].status(0) is Status.RESOURCES
     assert table.workloads[0].error(0) == "too much shared memory"
@@ -99,12 +93,12 @@ def test_a_config_that_built_for_one_key_has_built() -> None:
 
 def test_a_config_that_never_built_says_why() -> None:
     failed = a_trial(SMALL, ONE, status=Status.BUILD_ERROR, error="no such tile\nTraceback")
-    (build,) = table_from_stores([a_store(failed)]).builds
+    (build,) = recorded(failed).builds
     assert (build.status, build.error) == (Status.BUILD_ERROR, "no such tile")
 
 
 def test_what_an_evaluation_spent_is_kept_by_phase() -> None:
-    table = table_from_stores([a_store(a_trial(SMALL, ONE, cost=BUILT))])
+    table = recorded(a_trial(SMALL, ONE, cost=BUILT))
     assert table.workloads[0].seconds(0) == {"measure": 0.01, "warmup": 0.02}
 
 
@@ -131,7 +125,7 @@ def test_only_the_cleanest_visits_are_kept() -> None:
 
 def test_of_a_foreign_benchmark_the_median_is_the_only_sample() -> None:
     foreign = Timing((), "do_bench", foreign=Summary(50.0, 40.0, 60.0, "do_bench"))
-    table = table_from_stores([a_store(a_trial(SMALL, ONE, timing=foreign))])
+    table = recorded(a_trial(SMALL, ONE, timing=foreign))
     assert table.workloads[0].samples(0) == ((50,),)
     assert table.origin.timer == "do_bench"
 
@@ -176,12 +170,9 @@ def test_one_of_several_kernels_is_picked_by_its_name() -> None:
 
 
 def test_times_taken_in_two_ways_do_not_go_into_one_table() -> None:
-    store = a_store(
-        a_trial(SMALL, ONE, timing=timed(10, l2="cold")),
-        a_trial(SMALL, TWO, timing=timed(10, l2="warm")),
-    )
+    cold, warm = timed(10, l2="cold"), timed(10, l2="warm")
     with pytest.raises(UsageError, match="L2 cold; cpu, L2 warm"):
-        table_from_stores([store])
+        recorded(a_trial(SMALL, ONE, timing=cold), a_trial(SMALL, TWO, timing=warm))
 
 
 @pytest.mark.parametrize("stores", [[], [MemoryStore()], [a_store()]])
