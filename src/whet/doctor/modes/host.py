@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
@@ -26,7 +26,7 @@ from whet.doctor.modes.loaded import LoadedMode, SecondLook, set_caches
 from whet.doctor.modes.second import SecondCopy, run_again
 from whet.doctor.modes.variants import EAGER, variant
 from whet.doctor.subject import SecondRun, SubjectSource
-from whet.measure.bench.protocol import Answer, Sampled, Visit
+from whet.measure.bench.protocol import Answer, Bench, Sampled, Visit
 from whet.measure.bench.remote import RemoteBench
 from whet.measure.timer import joined
 from whet.measure.timers import MakeTimer
@@ -98,7 +98,7 @@ class ModeHost:
         self._bench.forget(config)
 
 
-class HostedModes:
+class HostedModes(Bench):
     """The bench of modes, seen from the process that asks."""
 
     in_process = False
@@ -141,12 +141,6 @@ class HostedModes:
         self._host.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
 
 @dataclass(frozen=True)
 class MakeModeLoader:
@@ -181,7 +175,7 @@ class ModeLoader:
         return LoadedMode(self._subject, mode, again, self._second)
 
 
-class ModeBench:
+class ModeBench(Bench):
     """A process starts when its mode is first visited, so that no other one is compiled or timed
     beside it. It then waits for its next turn: the race and the duel go from process to process.
     Whatever they leave out, each mode takes turns with eager after its first samples."""
@@ -256,12 +250,6 @@ class ModeBench:
         for bench in self._benches.values():
             bench.close()
         self._benches.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _with(before: Sampled, later: Sampled) -> Sampled:

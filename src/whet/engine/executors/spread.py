@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, OtherSourceError, UsageError
@@ -40,7 +40,7 @@ FEW_ROUNDS = 3
 CALIBRATION_NS, LEAST_ROUNDS = 2e9, 5
 
 
-class SpreadBench:
+class SpreadBench(Bench):
     """First looks at many configs are shared out over the devices; every other visit, whose samples
     are compared with each other, is made on one, `home`.
 
@@ -122,12 +122,6 @@ class SpreadBench:
         self._crew.close()
         for name in list(self._stations):
             self._stations.pop(name).bench.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @property
     def _home(self) -> Station:

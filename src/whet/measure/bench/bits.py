@@ -11,7 +11,7 @@ import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
@@ -78,7 +78,7 @@ class Reference:
         return cls(None, made or _hashes(facts), str(facts.get(VARIES, "")))
 
 
-class ReferenceBench:
+class ReferenceBench(Bench):
     """Another bench, with what it answers judged by `check`.
 
     The first config that runs is the reference, unless one is given. `notes` are for people.
@@ -117,12 +117,6 @@ class ReferenceBench:
 
     def close(self) -> None:
         self._bench.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _judged(self, config: Config, one: Sampled) -> Answer:
         hashes, varies = _hashes(one.facts), str(one.facts.get(VARIES, ""))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, TargetError
@@ -20,6 +20,7 @@ from whet.core.status import Status
 from whet.core.timing import median
 from whet.measure.bench.protocol import (
     Answer,
+    Bench,
     DeviceRoom,
     FirstCall,
     Loaded,
@@ -424,7 +425,7 @@ def _share(
         phases[id].add(f"{phase}.kernel", one.kernel_s)
 
 
-class LocalBench:
+class LocalBench(Bench):
     """For kernels that can be trusted, or cannot leave this process.
 
     An exception is the config's failure. A crash is the caller's, and a kernel that never returns
@@ -465,12 +466,6 @@ class LocalBench:
 
     def close(self) -> None:
         self._executor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 # The threads of OpenMP runtimes spin for up to 200 ms after a parallel region, and then sleep.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from typing import Literal
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, WhetError
@@ -14,6 +14,7 @@ from whet.core.status import Limit, Status
 from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
 from whet.measure.bench.protocol import (
     Answer,
+    Bench,
     Loader,
     Sampled,
     Visit,
@@ -43,7 +44,7 @@ class NotSetUp(ConfigFailure):
         self.kind = kind
 
 
-class RemoteBench:
+class RemoteBench(Bench):
     """A kernel that crashes, hangs, exits, eats all memory or spoils its process fails alone.
 
     The worker is started anew after that, and loads again what is asked for. `make_loader` and
@@ -111,12 +112,6 @@ class RemoteBench:
     def close(self, wait: bool = True) -> None:
         """Without `wait`, what the worker holds may be held a moment longer."""
         self._session.close(wait)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _one_by_one(self, visit: Visit) -> tuple[Answer, ...]:
         """Finds out who ended the process that ran them all."""

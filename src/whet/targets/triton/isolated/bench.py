@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
@@ -47,7 +47,7 @@ class Choices(Protocol):
     def triton(self, config: Config) -> Any: ...
 
 
-class IsolatedBench:
+class IsolatedBench(Bench):
     """Configs run in a spawned process, and in one that takes its place when that has died.
 
     Where this call cannot be measured there, which is said once with the reason, the bench is the
@@ -107,12 +107,6 @@ class IsolatedBench:
 
     def end_call(self) -> None:
         self._bench.end_call()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         if isinstance(self._bench, RemoteBench):
