@@ -134,7 +134,6 @@ def tune(
       whet tune kernel.py:mm --ray auto       over the machines of a Ray cluster
     """
     from whet.cli.commands.tune_missed import tune_missed
-    from whet.engine.executors.current import using
 
     flags = {
         "budget": budget,
@@ -174,11 +173,27 @@ def tune(
         target.tuner.whet_transfer = known
         made_in = file_of(inputs or tunable)
         with on.opened(target) as executor:
-            far = None if executor is None else Far(executor, tunable, inputs)
-            _tune_kernel(target, given, flags, settings, made_in, far, json=json, quiet=quiet)
+            others = None if executor is None else OtherDevices(executor, tunable, inputs)
+            _tune_kernel(target, given, flags, settings, made_in, others, json=json, quiet=quiet)
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
+    _tune_target(target, settings, on, known, store, json=json, quiet=quiet)
+
+
+def _tune_target(
+    target: Target,
+    settings: Settings,
+    on: Devices,
+    known: Transfer | None,
+    store: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """`store` is what was typed, to be typed again in what follows."""
+    from whet.engine.executors.current import using
+
     lost: StoreLostError | HostLostError | None = None
     try:
         with on.opened(target) as executor, using(executor):
@@ -200,7 +215,7 @@ def tune(
 
 
 @dataclass(frozen=True)
-class Far:
+class OtherDevices:
     """Devices besides this process's own, and how a kernel is found there."""
 
     executor: DeviceExecutor
@@ -214,7 +229,7 @@ def _tuned_keys(
     flags: Mapping[str, str | None],
     store: str | None,
     path: Path,
-    far: Far | None,
+    others: OtherDevices | None,
     *,
     quiet: bool,
 ) -> tuple[list[KeyOutcome], bool]:
@@ -228,14 +243,14 @@ def _tuned_keys(
     )
     from whet.engine.executors.current import using
 
-    seats = () if far is None else far.executor.seats()
-    if far is not None and take_whole_keys(seats, len(keys), store):
+    seats = () if others is None else others.executor.seats()
+    if others is not None and take_whole_keys(seats, len(keys), store):
         from whet.targets.triton.source import source_of
 
         each = {**flags, "store": store, "jobs": jobs_for_each(flags, seats)}
-        tuner = KeyTuner(far.tunable, far.inputs, each, store, source_of(kernel.tuner))
-        return tune_keys_spread(far.executor, tuner, keys, quiet=quiet)
-    with using(None if far is None else far.executor):
+        tuner = KeyTuner(others.tunable, others.inputs, each, store, source_of(kernel.tuner))
+        return tune_keys_spread(others.executor, tuner, keys, quiet=quiet)
+    with using(None if others is None else others.executor):
         return tune_keys(kernel, keys, flags, store=store, path=path, quiet=quiet)
 
 
@@ -245,13 +260,13 @@ def _tune_kernel(
     flags: Mapping[str, str | None],
     settings: Settings,
     path: Path,
-    far: Far | None,
+    others: OtherDevices | None,
     *,
     json: bool,
     quiet: bool,
 ) -> None:
     done, interrupted = _tuned_keys(
-        kernel, keys or [{}], flags, settings.store, path, far, quiet=quiet
+        kernel, keys or [{}], flags, settings.store, path, others, quiet=quiet
     )
     results = [one.result for one in done if one.result is not None]
     if not interrupted:
