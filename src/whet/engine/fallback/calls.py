@@ -1,19 +1,28 @@
-"""The store behind a kernel's calls, kept open between them."""
+"""Calls of kernels and choices: which of them may tune, what the others use, and the store behind
+them, which is kept open between them."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from whet.core.errors import WhetError
+from whet.core.errors import StoreError, WhetError
 from whet.core.mode import Mode
+from whet.core.run import Choice
+from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.untuned import choose, chosen_from, first_choice, lock_for, not_tuned
+from whet.engine.guard import StoreLostError
+from whet.engine.lockfile.in_force import lock_holds
 from whet.engine.log import say_once
-from whet.engine.settings import Settings
+from whet.engine.settings import Settings, resolve_settings
+from whet.engine.target import Target
 from whet.engine.turns import shared_locks
 from whet.store import sqlite  # noqa: F401 - nearly every store is a file; a call need not load it
 from whet.store.opening import (
@@ -27,6 +36,190 @@ from whet.store.opening import (
 
 if TYPE_CHECKING:
     from whet.store import Store
+
+
+Pick = TypeVar("Pick")
+Outcome = TypeVar("Outcome")
+
+# How often a call that another process is tuning looks whether that has ended.
+LOOK_AGAIN_S = 1.0
+
+
+class BusyElsewhere(Exception):
+    """Another process has been tuning the same for too long; `pick` is to be used meanwhile."""
+
+    def __init__(self, pick: Any) -> None:
+        super().__init__(pick)
+        self.pick = pick
+
+
+class UndecidedCall(ABC, Generic[Pick]):
+    """A call that no table leads to: what `CallDecisions` asks of it. `key` tells it apart from
+    others in this process."""
+
+    key: Any
+
+    @abstractmethod
+    def first(self) -> Pick:
+        """The author's own, which mode `off` uses."""
+
+    @abstractmethod
+    def look_up(self, mode: Mode) -> tuple[Pick, bool]:
+        """Measures nothing. Says whether it is the stored result of this very key, which is then
+        among the tuned ones from now on."""
+
+    @abstractmethod
+    def tune(self) -> Pick:
+        """It is among the tuned ones from now on. Raises `BusyElsewhere`."""
+
+    @abstractmethod
+    def is_captured(self) -> bool:
+        """Whether a CUDA graph is being recorded, in which nothing can be timed."""
+
+    @abstractmethod
+    def while_capturing(self) -> Pick: ...
+
+    def in_warm_up(self) -> Pick | None:
+        """What is used where a warm-up does not want it tuned yet."""
+        return None
+
+    def in_background(self) -> Pick | None:
+        """What is used while it is tuned between later calls, in place of a tuning now."""
+        return None
+
+
+class CallDecisions(Generic[Pick]):
+    """Which calls of one kernel, or of one choice, may tune, and what the others use.
+
+    `stopgaps` are what modes that do not tune use, by mode and key. They are kept apart from what
+    is tuned, where a later mode would take them for that.
+    """
+
+    def __init__(self) -> None:
+        self.stopgaps: dict[tuple[Mode, Hashable], Pick] = {}
+        self._busy: dict[Hashable, tuple[Pick, float]] = {}
+        self._without_context: Mode | None = None
+
+    def mode(self, own: Mode | None, forget: Callable[[], object]) -> Mode:
+        """`forget` drops what was dispatched under another `WHET_MODE`, as soon as that is
+        noticed."""
+        mode = current_mode(own)
+        if asked.get() is None and mode != self._without_context:
+            self._without_context = mode
+            forget()
+        return mode
+
+    def known(
+        self, mode: Mode, key: Hashable, tuned: Mapping[Any, Pick], lock: str | None = None
+    ) -> Pick | None:
+        """Under a lock file, what was found in another way does not count."""
+        if mode != "tune" and lock_holds(lock, mode):
+            return self.stopgaps.get((mode, key))
+        return tuned.get(key)
+
+    def decide(
+        self, call: UndecidedCall[Pick], mode: Mode, lock: str | None = None
+    ) -> tuple[Pick, bool]:
+        """What a call uses that is not known; and whether that will hold, or is only for a moment
+        in which nothing can be tuned."""
+        if mode != "tune":
+            return self.without_tuning(call, mode, lock), True
+        if call.is_captured():
+            return call.while_capturing(), False
+        pick = call.in_warm_up()
+        if pick is not None:
+            return pick, False
+        busy = self._busy.get(call.key)
+        if busy is not None and time.monotonic() < busy[1]:
+            return busy[0], False
+        pick = call.in_background()
+        if pick is not None:
+            return pick, True
+        try:
+            return call.tune(), True
+        except BusyElsewhere as elsewhere:
+            found: Pick = elsewhere.pick
+            self._busy[call.key] = (found, time.monotonic() + LOOK_AGAIN_S)
+            return found, False
+
+    def without_tuning(
+        self, call: UndecidedCall[Pick], mode: Mode, lock: str | None = None
+    ) -> Pick:
+        """A stored result is as good as a tuned one; any other choice is a stopgap."""
+        if mode == "off":
+            return call.first()
+        place = (mode, call.key)
+        if place not in self.stopgaps:
+            pick, exact = call.look_up(mode)
+            if exact and not lock_holds(lock, mode):
+                return pick
+            self.stopgaps[place] = pick
+        return self.stopgaps[place]
+
+    def tuned(self, key: Hashable) -> bool:
+        """Once a key is tuned, the modes that do not tune use that too. Says whether one of them
+        used something else."""
+        stale = [place for place in self.stopgaps if place[1] == key]
+        for place in stale:
+            del self.stopgaps[place]
+        return bool(stale)
+
+    def clear(self) -> None:
+        self.stopgaps.clear()
+        self._busy.clear()
+
+
+def choice_without_tuning(
+    target: Target,
+    mode: Mode,
+    unreadable: str,
+    instead: Callable[[Store], Choice | None] | None = None,
+) -> Choice:
+    """Builds and measures nothing; with a lock file no store is opened.
+
+    Under `require` raises `NotTunedError` without a stored result of this very key; a store that
+    cannot be read is a reason to use the first config in any other mode, as `unreadable` says.
+    `instead` may find a choice in the store that comes before all others.
+    """
+    lock = lock_for(target, mode)
+    if lock is not None:
+        return chosen_from(lock, target, mode)
+    try:
+        with opened(resolve_settings().settings, mode) as store:
+            found = None if instead is None else instead(store)
+            return choose(target, store=store, mode=mode) if found is None else found
+    except StoreError as error:
+        if mode == "require":
+            raise not_tuned(target, target.workload(), mode, None) from error
+        say_once(f"stored results will not be used: {error}")
+        return first_choice(target, unreadable)
+
+
+def in_store_or_memory(
+    settings: Settings,
+    tune_in: Callable[[Store], Outcome],
+    lost: Callable[[StoreError], None] = lambda _: None,
+) -> Outcome:
+    """A full disk, say, is no reason not to run: then what was measured so far need not be measured
+    again. `lost` is told."""
+    try:
+        with opened(settings) as store:
+            return tune_in(store)
+    except StoreError as error:
+        say_once(f"results will not be saved: {error}")
+        lost(error)
+        return tune_in(_so_far(error))
+
+
+def _so_far(error: StoreError) -> Store:
+    from whet.store import MemoryStore
+
+    store = MemoryStore()
+    result = error.result if isinstance(error, StoreLostError) else None
+    if result is not None:
+        store.put_workload(result.run.workload)
+        store.append(result.trials)
+    return store
 
 
 @dataclass

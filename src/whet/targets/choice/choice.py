@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -12,25 +11,24 @@ from types import MethodType
 from typing import Any, overload
 
 from whet.core.budget import Budget
-from whet.core.errors import StoreError, TuningFailedError, UsageError
+from whet.core.errors import TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
-from whet.core.run import Result
-from whet.engine.fallback.calls import opened
-from whet.engine.fallback.mode import asked, current_mode
-from whet.engine.fallback.untuned import (
-    choose,
-    chosen_from,
-    exact_pick,
-    first_choice,
-    lock_for,
-    not_tuned,
+from whet.core.run import Choice, Result
+from whet.engine.fallback.calls import (
+    BusyElsewhere,
+    CallDecisions,
+    UndecidedCall,
+    choice_without_tuning,
+    in_store_or_memory,
 )
-from whet.engine.guard import HostLostError, StoreLostError
+from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.untuned import exact_pick
+from whet.engine.guard import HostLostError
 from whet.engine.log import say_once
 from whet.engine.plan import Plan
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
-from whet.store import MemoryStore, Store
+from whet.store import Store
 from whet.targets.base import refuse_lazy
 from whet.targets.choice.keys import (
     CallCost,
@@ -185,9 +183,6 @@ def _checked(implementations: Any, what: str) -> dict[str, Callable[..., Any]]:
 # So many calls are told apart before the table starts anew.
 MOST_KNOWN = 65_536
 
-# How often a choice that another process is tuning looks whether that has ended.
-LOOK_AGAIN_S = 1.0
-
 
 # Looked up on every call.
 _asked = asked.get
@@ -209,9 +204,7 @@ class Chooser(Alternatives):
         self._callables = tuple(self.implementations.values())
         self.picks: dict[str, str] = {}
         self._tables: dict[Mode | None, ChoiceTable] = {}
-        self._stopgaps: dict[tuple[Mode, str], str] = {}
-        self._busy: dict[str, tuple[str, float]] = {}
-        self._without_context: Mode | None = None
+        self._decisions: CallDecisions[str] = CallDecisions()
         self._lock = threading.RLock()
         self.number = str(next(numbers))
         numbered[self.number] = self
@@ -285,8 +278,7 @@ class Chooser(Alternatives):
         """What was chosen in this process; the store keeps what it has."""
         with self._lock:
             self._tables.clear()
-            self._stopgaps.clear()
-            self._busy.clear()
+            self._decisions.clear()
             self.picks.clear()
 
     def _notice_torch(self) -> None:
@@ -359,73 +351,13 @@ class Chooser(Alternatives):
         cost: CallCost,
     ) -> tuple[str, bool]:
         """The name of an implementation; and whether that will hold, or is only a stopgap."""
-        mode = self._mode_now()
+        mode = self._decisions.mode(self.mode, lambda: self._tables.pop(None, None))
         if mode == "off" or len(self.implementations) < 2:
             return self.first, True
         target = self._target(args, kwargs, description, cost)
-        known = _as_text(target.key, target.cost, target.grad, target.gpu)
-        if known in self.picks:
-            return self.picks[known], True
-        if mode != "tune":
-            return self._untuned(target, mode, known), True
-        if capturing():
-            return self._while_capturing(target), False
-        warmup = active()
-        if warmup is not None and not warmup.may_choose(f"{self.name} {known}"):
-            self._call_all_but_the_first(args, kwargs)
-            return self.first, False
-        name, until = self._busy.get(known, ("", 0.0))
-        if time.monotonic() < until:
-            return name, False
-        changing = self.keys.always_new(description, target.key)
-        if changing:
-            say_once(f"{self.title} is tuned anew for {changing}")
-        try:
-            with suspended():
-                self.picks[known] = tuned_pick(target)
-            if warmup is not None:
-                warmup.chose(f"{self.name} {known}", self.picks[known])
-        except BusyPick as busy:
-            self._busy[known] = (busy.name, time.monotonic() + LOOK_AGAIN_S)
-            return busy.name, False
-        if self._stopgaps:
-            self._stopgaps.clear()
-            self._tables.clear()
-        return self.picks[known], True
-
-    def _call_all_but_the_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A warm-up looks for the kernels they launch; one that fails will be told so later."""
-        for fn in self._callables[1:]:
-            with suppress(Exception):
-                fn(*args, **kwargs)
-
-    def _mode_now(self) -> Mode:
-        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
-        mode = current_mode(self.mode)
-        if asked.get() is None and mode != self._without_context:
-            self._without_context = mode
-            self._tables.pop(None, None)
-        return mode
-
-    def _untuned(self, target: ChoiceTarget, mode: Mode, known: str) -> str:
-        """A stored result is as good as a tuned one; any other is kept apart from `picks`, where a
-        later mode would take it for one."""
-        if (mode, known) not in self._stopgaps:
-            name, exact = untuned_pick(target, mode)
-            if exact:
-                self.picks[known] = name
-                return name
-            self._stopgaps[mode, known] = name
-        return self._stopgaps[mode, known]
-
-    def _while_capturing(self, target: ChoiceTarget) -> str:
-        name, exact = untuned_pick(target, "cached", quiet=True)
-        if not exact:
-            say_once(
-                f"{self.name} cannot be tuned during CUDA graph capture; using '{name}'. Before "
-                "the capture, call it once inside 'with whet.cost(\"graph\")'"
-            )
-        return name
+        call = UndecidedChoice(self, target, description)
+        known = self._decisions.known(mode, call.key, self.picks)
+        return (known, True) if known is not None else self._decisions.decide(call, mode)
 
     def compiled_place(self, description: Described, grad: bool, gpu: int | None) -> int:
         """Which implementation torch.compile traces: what is known, inherited, or the first."""
@@ -473,29 +405,65 @@ def _as_text(key: Mapping[str, Any], cost: CallCost, grad: bool, gpu: int | None
     return ", ".join(f"{name}={value}" for name, value in parts.items())
 
 
-class BusyPick(Exception):
-    """Another process has been tuning the same for too long; `name` is to be used meanwhile."""
+class UndecidedChoice(UndecidedCall[str]):
+    """A call of a choice: a pick is the name of an implementation."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    def __init__(self, chooser: Chooser, target: ChoiceTarget, description: Described) -> None:
+        self._chooser, self._target, self._description = chooser, target, description
+        self.key: str = _as_text(target.key, target.cost, target.grad, target.gpu)
+
+    def first(self) -> str:
+        return self._chooser.first
+
+    def look_up(self, mode: Mode) -> tuple[str, bool]:
+        name, exact = untuned_pick(self._target, mode)
+        if exact:
+            self._chooser.picks[self.key] = name
+        return name, exact
+
+    def is_captured(self) -> bool:
+        return capturing()
+
+    def while_capturing(self) -> str:
+        chooser = self._chooser
+        name, exact = untuned_pick(self._target, "cached", quiet=True)
+        if not exact:
+            say_once(
+                f"{chooser.name} cannot be tuned during CUDA graph capture; using '{name}'. Before "
+                "the capture, call it once inside 'with whet.cost(\"graph\")'"
+            )
+        return name
+
+    def in_warm_up(self) -> str | None:
+        """Until all kernels of the program are tuned, every implementation is called, so that their
+        kernels are met; one that fails will be told so later."""
+        warmup, chooser = active(), self._chooser
+        if warmup is None or warmup.may_choose(f"{chooser.name} {self.key}"):
+            return None
+        for fn in chooser._callables[1:]:
+            with suppress(Exception):
+                fn(*self._target.args, **self._target.kwargs)
+        return chooser.first
+
+    def tune(self) -> str:
+        chooser, warmup = self._chooser, active()
+        changing = chooser.keys.always_new(self._description, self._target.key)
+        if changing:
+            say_once(f"{chooser.title} is tuned anew for {changing}")
+        with suspended():
+            name = chooser.picks[self.key] = tuned_pick(self._target)
+        if warmup is not None:
+            warmup.chose(f"{chooser.name} {self.key}", name)
+        if chooser._decisions.tuned(self.key):
+            chooser._tables.clear()
+        return name
 
 
 def tuned_pick(target: ChoiceTarget) -> str:
     """The name of the fastest; of the first where nothing could be tuned, so that the call goes on
     and raises what that raises."""
     settings = resolve_settings().settings
-    try:
-        with opened(settings) as store:
-            return _tuned_in(store, target, settings)
-    except StoreError as error:  # a full disk, say: no reason not to run
-        say_once(f"results will not be saved: {error}")
-        store = MemoryStore()
-        result = error.result if isinstance(error, StoreLostError) else None
-        if result is not None:
-            store.put_workload(result.run.workload)
-            store.append(result.trials)
-        return _tuned_in(store, target, settings)
+    return in_store_or_memory(settings, lambda store: _tuned_in(store, target, settings))
 
 
 def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
@@ -523,7 +491,7 @@ def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
     name = str(result.config[PARAMETER])
     if result.source == "waited":
         say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
-        raise BusyPick(name)
+        raise BusyElsewhere(name)
     _tell(target, result)
     return name
 
@@ -552,22 +520,16 @@ def untuned_pick(target: ChoiceTarget, mode: Mode, *, quiet: bool = False) -> tu
 
     While a graph is captured, what counts eagerly is better than what is merely inherited.
     """
-    lock = lock_for(target, mode)
-    if lock is not None:
-        choice = chosen_from(lock, target, mode)
-        return str(choice.config[PARAMETER]), choice.source == "exact"
-    try:
-        with opened(resolve_settings().settings, mode) as store:
-            if quiet and mode == "cached" and target.cost == "graph":
-                other = target.with_cost("eager")
-                own = exact_pick(target, target.workload(), store)
-                eager = exact_pick(other, other.workload(), store) if own is None else None
-                if eager is not None:
-                    return str(eager.trial.config[PARAMETER]), False
-            choice = choose(target, store=store, mode=mode)
-    except StoreError as error:
-        if mode == "require":
-            raise not_tuned(target, target.workload(), mode, None) from error
-        say_once(f"stored results will not be used: {error}")
-        choice = first_choice(target, "the store cannot be read; using the first implementation")
+
+    def eager_pick(store: Store) -> Choice | None:
+        other = target.with_cost("eager")
+        if exact_pick(target, target.workload(), store) is not None:
+            return None
+        eager = exact_pick(other, other.workload(), store)
+        return None if eager is None else Choice(eager.trial.config, "nearest", 0.5, "eager calls")
+
+    instead = eager_pick if quiet and mode == "cached" and target.cost == "graph" else None
+    choice = choice_without_tuning(
+        target, mode, "the store cannot be read; using the first implementation", instead
+    )
     return str(choice.config[PARAMETER]), choice.source == "exact"

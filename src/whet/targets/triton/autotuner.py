@@ -16,7 +16,8 @@ from whet.core.buckets import Buckets
 from whet.core.errors import StoreError
 from whet.core.mode import Mode, checked_mode
 from whet.core.tested import check_tested
-from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.calls import CallDecisions, UndecidedCall
+from whet.engine.fallback.mode import current_mode
 from whet.engine.lockfile.in_force import lock_holds
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -33,7 +34,6 @@ from whet.targets.triton.keys import (
 from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuning import (
-    BusyElsewhere,
     announce,
     by_own_benchmark,
     launch_another,
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from whet.core.timing import Method
     from whet.measure import Timer
     from whet.targets.triton.checks import Check
-
-# How often a kernel that another process is tuning looks whether that has ended.
-LOOK_AGAIN_S = 1.0
 
 
 class Autotuner(Dispatching):
@@ -103,10 +100,8 @@ class Autotuner(Dispatching):
         self.whet_lost: StoreError | None = None
         self.cache = Cache()
         self.whet_waited: set[str] = set()
-        self._stopgaps: dict[Any, Any] = {}
-        self._busy: dict[Any, tuple[Any, float]] = {}
+        self._decisions: CallDecisions[Any] = CallDecisions()
         self._read_rows = False
-        self._without_context: Mode | None = None
         self._tuning = threading.RLock()
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
@@ -196,8 +191,10 @@ class Autotuner(Dispatching):
         stopgap for a moment in which nothing can be tuned."""
         passed, full_key = self._keyed({**(self.nargs or {}), **kwargs})
         mode = self._mode_now()
-        if mode != "off" and (known := self._known(mode, full_key)) is not None:
-            return known, True
+        if mode != "off":
+            known = self._decisions.known(mode, full_key, self.cache, self.whet_lock)
+            if known is not None:
+                return known, True
         pruned = self.prune_configs(kwargs)
         if len(pruned) > 1:
             refuse_conflicts(kwargs, pruned)
@@ -205,39 +202,8 @@ class Autotuner(Dispatching):
         if len(pruned) == 1 or knobs.runtime.interpret:
             self.cache[full_key] = pruned[0]
             return pruned[0], True
-        if mode != "tune":
-            return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
-        if device.capturing():
-            return while_capturing(self._target(args, kwargs, passed, pruned)), False
-        config, until = self._busy.get(full_key, (None, 0.0))
-        if time.monotonic() < until:
-            return config, False
-        program = active()
-        if program is not None:
-            config = program.met(UntunedCall(self, full_key, args, kwargs, passed, pruned))
-            if config is not None:
-                return config, False
-        meanwhile = self._meanwhile(full_key, args, kwargs, passed, pruned)
-        if meanwhile is not None:
-            return meanwhile, True
-        from_disk = True
-
-        def benchmark() -> None:
-            nonlocal from_disk
-            from_disk = not self._benchmark(full_key, passed, args, kwargs, pruned)
-
-        try:
-            if self.cache_results:
-                self.check_disk_cache(full_key, pruned, benchmark)
-            else:
-                benchmark()
-        except BusyElsewhere as busy:
-            self._busy[full_key] = (busy.config, time.monotonic() + LOOK_AGAIN_S)
-            return busy.config, False
-        announce(self, full_key, jit_function(self.fn), from_disk)
-        self._tell_dynamo(passed, self.cache[full_key])
-        self._drop_stopgaps(full_key)
-        return self.cache[full_key], True
+        call = UndecidedLaunch(self, full_key, args, kwargs, passed, pruned)
+        return self._decisions.decide(call, mode, self.whet_lock)
 
     def _keyed(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """The kernel's arguments among these, and the key of the cache."""
@@ -247,82 +213,20 @@ class Autotuner(Dispatching):
         # Device 0 keeps Triton's own key, which people look up; others must not share it.
         return passed, tuple(key) if not index else (*key, f"device:{index}")
 
-    def _meanwhile(
-        self,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: dict[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
+    def _meanwhile(self, call: UndecidedLaunch) -> Any:
         """What is used while a refinement goes on, which then takes the place of a tuning."""
         return None
 
     def _mode_now(self) -> Mode:
-        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
-        mode = current_mode(self._mode)
-        if asked.get() is None and mode != self._without_context:
-            self._without_context = mode
-            if type(self.cache) is Cache:
-                self.cache.tables.pop(None, None)
-        return mode
+        return self._decisions.mode(self._mode, self._forget_without_context)
+
+    def _forget_without_context(self) -> None:
+        if type(self.cache) is Cache:
+            self.cache.tables.pop(None, None)
 
     def _drop_stopgaps(self, key: tuple[Any, ...]) -> None:
-        """Once a key is tuned, the modes that do not tune use that too."""
-        stale = [known for known in self._stopgaps if known[1] == key]
-        for known in stale:
-            del self._stopgaps[known]
-        if stale and type(self.cache) is Cache:
+        if self._decisions.tuned(key) and type(self.cache) is Cache:
             self.cache.forget_plans()
-
-    def _untuned(
-        self,
-        mode: Mode,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: dict[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
-        """What a mode that does not tune uses. A stored result is as good as a tuned one; any
-        other choice is kept apart from `cache`, where a later mode would take it for one."""
-        if mode == "off":
-            return configs[0]
-        if (mode, key) in self._stopgaps:
-            return self._stopgaps[mode, key]
-        locked = lock_holds(self.whet_lock, mode)
-        if self.cache_results and not locked and on_disk(self, key, configs):
-            exact = True
-        else:
-            target = self._target(args, kwargs, passed, configs)
-            config, exact = untuned(target, mode)
-            if exact:
-                self.cache[key] = config
-            if locked or not exact:
-                self._stopgaps[mode, key] = config
-        if exact:
-            config = self.cache[key]
-            announce(self, key, jit_function(self.fn), from_disk=True)
-        self._tell_dynamo(passed, config, exact)
-        return config
-
-    def _known(self, mode: Mode, key: tuple[Any, ...]) -> Any:
-        """Under a lock file, what was found in another way does not count."""
-        if mode != "tune" and lock_holds(self.whet_lock, mode):
-            return self._stopgaps.get((mode, key))
-        return self.cache.get(key)
-
-    def _target(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: Mapping[str, Any],
-        configs: Sequence[Any],
-    ) -> TritonTarget:
-        """For looking things up only."""
-        key = workload_key(self.keys, passed, self.whet_buckets)
-        call = Call(self, args, kwargs)
-        return TritonTarget(call, configs, key, foreign=not self.whet_own_benchmark)
 
     def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         """Only noted down: few programs compile with torch, and it asks before it looks."""
@@ -393,3 +297,62 @@ class Autotuner(Dispatching):
         if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
             return None
         return device.method(*timing_of(self))
+
+
+class UndecidedLaunch(UntunedCall, UndecidedCall[Any]):
+    """A launch whose config is to be known, found or tuned."""
+
+    def first(self) -> Any:
+        return self.configs[0]
+
+    def look_up(self, mode: Mode) -> tuple[Any, bool]:
+        tuner, key = self.tuner, self.key
+        locked = lock_holds(tuner.whet_lock, mode)
+        if tuner.cache_results and not locked and on_disk(tuner, key, self.configs):
+            config, exact = None, True
+        else:
+            config, exact = untuned(self._target(), mode)
+            if exact:
+                tuner.cache[key] = config
+        if exact:
+            config = tuner.cache[key]
+            announce(tuner, key, jit_function(tuner.fn), from_disk=True)
+        tuner._tell_dynamo(self.passed, config, exact)
+        return config, exact
+
+    def _target(self) -> TritonTarget:
+        """For looking things up only."""
+        tuner = self.tuner
+        key = workload_key(tuner.keys, self.passed, tuner.whet_buckets)
+        call = Call(tuner, self.args, self.kwargs)
+        return TritonTarget(call, self.configs, key, foreign=not tuner.whet_own_benchmark)
+
+    def is_captured(self) -> bool:
+        return device.capturing()
+
+    def while_capturing(self) -> Any:
+        return while_capturing(self._target())
+
+    def in_warm_up(self) -> Any:
+        program = active()
+        return None if program is None else program.met(self)
+
+    def in_background(self) -> Any:
+        return self.tuner._meanwhile(self)
+
+    def tune(self) -> Any:
+        tuner, key = self.tuner, self.key
+        from_disk = True
+
+        def benchmark() -> None:
+            nonlocal from_disk
+            from_disk = not tuner._benchmark(key, self.passed, self.args, self.kwargs, self.configs)
+
+        if tuner.cache_results:
+            tuner.check_disk_cache(key, self.configs, benchmark)
+        else:
+            benchmark()
+        announce(tuner, key, jit_function(tuner.fn), from_disk)
+        tuner._tell_dynamo(self.passed, tuner.cache[key])
+        tuner._drop_stopgaps(key)
+        return tuner.cache[key]

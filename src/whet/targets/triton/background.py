@@ -22,7 +22,7 @@ from whet.engine.turns import file_lock
 from whet.measure.bench.executor import LocalBench
 from whet.measure.bench.protocol import Bench
 from whet.targets.triton import device
-from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.autotuner import Autotuner, UndecidedLaunch
 from whet.targets.triton.call import Call, LoadedTriton, Touched, touched
 from whet.targets.triton.compiler.capture import identified_request, jit_function
 from whet.targets.triton.keys import workload_key
@@ -69,18 +69,11 @@ class IdleAutotuner(Autotuner):
         self._misses = 0
         self._left_out = 0
 
-    def _meanwhile(
-        self,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: dict[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
+    def _meanwhile(self, call: UndecidedLaunch) -> Any:
         settings = settings_for(self)
         if not self.whet_idle or not self._refinable(settings):
             return None
-        config = self._untuned("cached", key, args, kwargs, passed, configs)
+        config, key = self._decisions.without_tuning(call, "cached", self.whet_lock), call.key
         if key not in self.cache and key not in self._met:
             self._met.add(key)
             try:
@@ -88,7 +81,7 @@ class IdleAutotuner(Autotuner):
                     oldest = next(iter(self._refining))
                     self._refining.pop(oldest)[0].close()
                     self._met.discard(oldest)
-                self._refining[key] = self._begin(config, passed, configs, settings)
+                self._refining[key] = self._begin(config, call, settings)
                 self.__class__ = _Refining
             except Exception as error:
                 logger.warning(
@@ -103,10 +96,10 @@ class IdleAutotuner(Autotuner):
         return own and not graphs and not isolated and group_board() is None
 
     def _begin(
-        self, config: Any, passed: Mapping[str, Any], configs: Sequence[Any], settings: Settings
+        self, config: Any, call: UndecidedLaunch, settings: Settings
     ) -> tuple[Refinement, ShadowTarget]:
-        key = workload_key(self.keys, passed, self.whet_buckets)
-        target = ShadowTarget(PassingCall(self), configs, key, settings)
+        key = workload_key(self.keys, call.passed, self.whet_buckets)
+        target = ShadowTarget(PassingCall(self), call.configs, key, settings)
         choice = Choice(target.menu.plain(config), "first", 0.0, "in use")
         stack = ExitStack()
         store = stack.enter_context(opened(settings))

@@ -12,9 +12,14 @@ from triton.runtime.errors import OutOfResources
 from whet.core.errors import StoreError, TargetError, TuningFailedError
 from whet.core.mode import Mode
 from whet.core.status import Status
-from whet.engine.fallback.calls import opened
-from whet.engine.fallback.untuned import choose, chosen_from, first_choice, lock_for
-from whet.engine.guard import DeviceLostError, HostLostError, StoreLostError
+from whet.engine.fallback.calls import (
+    BusyElsewhere,
+    choice_without_tuning,
+    in_store_or_memory,
+    opened,
+)
+from whet.engine.fallback.untuned import choose
+from whet.engine.guard import DeviceLostError, HostLostError
 from whet.engine.log import say_once
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
@@ -68,13 +73,11 @@ def tuned(
     target = TritonTarget(call, configs, key, settings)
     if target.workload().id in tuner.whet_waited:  # one call that waits in vain is enough
         settings = replace(settings, agree_wait_s=0.0)
-    try:
-        with opened(settings) as store:
-            found = _tuned_in(store, target, settings)
-    except StoreError as error:  # a full disk, say: no reason not to run the kernel
-        say_once(f"results will not be saved: {error}")
-        tuner.whet_lost = error
-        found = _tuned_in(_so_far(error), target, settings)
+    found = in_store_or_memory(
+        settings,
+        lambda store: _tuned_in(store, target, settings),
+        lambda error: setattr(tuner, "whet_lost", error),
+    )
     by_config = {config: found.trials.get(target.menu.plain(config).id) for config in configs}
     _tell(call, by_config, found.run_id)
     hopeless = by_config[found.best]
@@ -83,18 +86,6 @@ def tuned(
         raise refusal  # what a launch would say, without compiling it first
     timings = {config: _quantiles(trial) for config, trial in by_config.items()}
     return found.best, timings, found.measured
-
-
-def _so_far(error: StoreError) -> Store:
-    """In memory, what was measured before the store was lost: it need not be measured again."""
-    from whet.store import MemoryStore
-
-    store = MemoryStore()
-    result = error.result if isinstance(error, StoreLostError) else None
-    if result is not None:
-        store.put_workload(result.run.workload)
-        store.append(result.trials)
-    return store
 
 
 def _tuned_in(store: Store, target: TritonTarget, settings: Settings) -> _Found:
@@ -232,35 +223,11 @@ def _quantiles(trial: Trial | None) -> list[float]:
     return quantiles_ms(timing.samples)
 
 
-class BusyElsewhere(Exception):
-    """Another process has been tuning the same for too long; `config` is to be used meanwhile."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.config = config
-
-
 def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
-    """Triton's config, and whether it is the stored result of this very key.
-
-    Nothing is built or measured; with a lock file no store is opened. Under `require` raises
-    `NotTunedError` without such a result; a store that cannot be read is a reason to use the first
-    config in any other mode.
-    """
-    lock = lock_for(target, mode)
-    if lock is not None:
-        choice = chosen_from(lock, target, mode)
-        return target.triton(choice.config), choice.source == "exact"
-    try:
-        with opened(resolve_settings().settings, mode) as store:
-            choice = choose(target, store=store, mode=mode)
-    except StoreError as error:
-        if mode == "require":
-            from whet.engine.fallback.untuned import not_tuned
-
-            raise not_tuned(target, target.workload(), mode, None) from error
-        say_once(f"stored results will not be used: {error}")
-        choice = first_choice(target, "the store cannot be read; the author's first config")
+    """Triton's config, and whether it is the stored result of this very key."""
+    choice = choice_without_tuning(
+        target, mode, "the store cannot be read; the author's first config"
+    )
     return target.triton(choice.config), choice.source == "exact"
 
 
@@ -296,7 +263,7 @@ def launch_another(
             done = tuner._launch(other, args, kwargs)
         except OutOfResources:
             continue
-        tuner._stopgaps[mode, key] = other
+        tuner._decisions.stopgaps[mode, key] = other
         tuner._remember(other, args, kwargs)
         say_once(_said(tuner.base_fn.__name__, config, other, refusal))
         return done
@@ -319,7 +286,7 @@ def _others(
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
             _, key = tuner._keyed({**tuner.nargs, **kwargs})
-            if tuner._stopgaps.get((mode, key)) is not config:
+            if tuner._decisions.stopgaps.get((mode, key)) is not config:
                 return None
             return key, [one for one in tuner.prune_configs(kwargs) if one is not config]
         finally:

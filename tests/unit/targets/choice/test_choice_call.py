@@ -342,7 +342,7 @@ def test_a_size_that_was_not_tuned_is_inherited():
         double(torch.ones(n))
     with whet.mode("cached"):
         double(torch.ones(96))
-    assert list(double._stopgaps.values()) == ["fast"]
+    assert list(double._decisions.stopgaps.values()) == ["fast"]
 
 
 @pytest.mark.medium

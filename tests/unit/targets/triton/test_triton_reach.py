@@ -642,12 +642,12 @@ def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any)
 @pytest.mark.medium
 def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, driver: Any) -> None:
     tuner = kernel(Plain)
-    tuner._busy = "mine"
+    tuner._lookup = "mine"
     made()
 
-    assert (type(tuner), tuner._busy) == (Plain, "mine")
+    assert (type(tuner), tuner._lookup) == (Plain, "mine")
     (one,) = [one for one in whet.installed() if one.kind.endswith("Plain")]
-    assert "Plain sets _busy" in one.reason
+    assert "Plain sets _lookup" in one.reason
 
 
 @pytest.mark.usefixtures("cold_binaries")

@@ -14,7 +14,6 @@ import triton.language as tl
 import whet
 from whet.engine import log, turns
 from whet.engine.turns import Turn, file_lock
-from whet.targets.triton import autotuner
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 
@@ -40,7 +39,7 @@ def call(kernel):
 
 @pytest.fixture
 def driver(monkeypatch):
-    monkeypatch.setattr(autotuner, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(calls, "LOOK_AGAIN_S", 0.0)
     with fake_driver() as fake:
         yield fake
 
