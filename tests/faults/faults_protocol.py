@@ -39,8 +39,8 @@ from whet.core.errors import OtherSourceError, StoreError
 from whet.core.trial import Trial
 from whet.engine.target import BenchLimits
 from whet.store import open_store
+from whet.store.faults import ServerAwayError
 from whet.store.postgres import connections, local_first
-from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import open_direct

@@ -203,6 +203,8 @@ class Session:
             self.change("PUT_BODY", body=workload_body(known), workload=workload.id)
 
     def append(self, trials: Sequence[Trial], rows: Sequence[Row]) -> int:
+        if not trials:
+            return 0
         moments = _moments(trials)
         self.lock(moments)
         added = self.insert(trials, rows)

@@ -16,7 +16,13 @@ from whet.core.errors import StoreError
 from whet.core.trial import Trial
 from whet.store.beside import FolderModels, identity_of, lock_folder_of, size_of
 from whet.store.connecting import SCHEMA_VERSION, connect, create, stored_version
-from whet.store.faults import gone_error, read_only_error, store_error
+from whet.store.faults import (
+    closed_error,
+    file_read_only_error,
+    gone_error,
+    read_only_error,
+    store_error,
+)
 from whet.store.protocol import LOCK
 from whet.store.rows import Row, RowReader
 from whet.store.sql import Session, SqlStore
@@ -186,7 +192,7 @@ class SqliteStore(SqliteTables):
 
     def refuse_if_read_only(self) -> None:
         if self._read_only:
-            raise read_only_error(self._path)
+            raise file_read_only_error(self._path)
 
     def _refuse_if_gone(self) -> None:
         """What is written to a file without a name is lost as soon as it is closed."""
@@ -204,7 +210,7 @@ class SqliteStore(SqliteTables):
         lose what it writes as soon as the parent closes the file.
         """
         if self._db is None:
-            raise StoreError(f"store {self.location} is closed; open it again")
+            raise closed_error(self.location)
         if self._pid != os.getpid():
             self._refuse_if_gone()  # or else another one would be made
             self._db.close()
@@ -237,7 +243,7 @@ class MemoryStore(SqliteTables):
 
     def refuse_if_read_only(self) -> None:
         if self._read_only:
-            raise StoreError(f"store {self.location} is read-only; open it without read_only")
+            raise read_only_error(self.location)
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is None:

@@ -14,9 +14,9 @@ from postgres_server import USER, PostgresServer, new_namespace
 from whet._version import __version__
 from whet.core.errors import StoreError
 from whet.store import SqliteStore, Store, open_store
+from whet.store.faults import ServerAwayError
 from whet.store.postgres import schema
 from whet.store.postgres.address import parse_address
-from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.local_first import take_lease
 from whet.store.postgres.schema import grant
 from whet.store.postgres.store import PostgresStore

@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
-from whet.core.errors import StoreError, UsageError
+from whet.core.errors import StoreError, UsageError, install_extra
+from whet.store.faults import closed_error, postgres_error
 from whet.store.postgres.address import PostgresAddress
-from whet.store.postgres.faults import INSTALL, closed_error, postgres_error
+
+_INSTALL = (
+    "a postgresql:// store needs psycopg, which is not installed; "
+    f"install it with {install_extra('postgres')}"
+)
 
 try:
     import psycopg
 except ImportError:
-    raise UsageError(INSTALL) from None
+    raise UsageError(_INSTALL) from None
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")

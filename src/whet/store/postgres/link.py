@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from whet.store.faults import ServerAwayError
 from whet.store.postgres.address import PostgresAddress
-from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import open_direct
 

@@ -24,15 +24,15 @@ from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.merging import Contents, MergeReport, contents, forget_known
-from whet.store.overlay import DelegatingStore
-from whet.store.postgres.address import PostgresAddress
-from whet.store.postgres.faults import (
+from whet.store.faults import (
     NotNowError,
     ServerAwayError,
     closed_error,
     read_only_error,
 )
+from whet.store.merging import Contents, MergeReport, contents, forget_known
+from whet.store.overlay import DelegatingStore
+from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
 from whet.store.postgres.signing import SigningKey

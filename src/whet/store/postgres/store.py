@@ -17,11 +17,10 @@ from whet.core.process import user_and_host
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.store.beside import MOST_BYTES
-from whet.store.faults import unknown_workload
+from whet.store.faults import read_only_error, unknown_workload
 from whet.store.postgres import schema
 from whet.store.postgres.address import PostgresAddress, parse_address
 from whet.store.postgres.connections import Connection, ConnectionPool
-from whet.store.postgres.faults import read_only_error
 from whet.store.postgres.signing import Promotion, Signable, SigningKey
 from whet.store.protocol import Models
 from whet.store.rows import TRIAL_FIELDS, Row, TolerantReader, bad_row, miss_of, miss_values
