@@ -69,7 +69,9 @@ def test_the_next_tuning_measures_the_contested_picks_together_and_decides(
     assert {config["x"] for config in target.looked} == {"a", "b"}
     assert {trial.config["x"] for trial in result.trials} == {"a", "b"}
     assert result.config["x"] == expected
-    assert picked(store) == Pick(result.best)
+    pick = picked(store)
+    assert (pick.trial.config, pick.trial.timing) == (result.best.config, result.best.timing)
+    assert not pick.rivals
     choice = whet.choose(target, store=store, mode="cached")
     assert (choice.config["x"], choice.confidence) == (expected, 1.0)
     assert tune(machine(now), store=store).source == "stored"
