@@ -50,7 +50,16 @@ def test_every_file_it_names_exists(page: str) -> None:
 
 def test_every_page_is_linked_from_the_readme() -> None:
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", text_of("README.md")))
-    assert linked == {page for page in PAGES if page.startswith("docs/")}
+    assert linked == {page for page in PAGES if page.startswith("docs/") and page.count("/") == 1}
+
+
+def test_every_decision_is_found_from_the_architecture_and_from_a_module() -> None:
+    decisions = {page for page in PAGES if page.startswith("docs/decisions/")}
+    linked = re.findall(r"\]\((decisions/[\w-]+\.md)", text_of("docs/architecture.md"))
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    assert {f"docs/{page}" for page in linked} == decisions
+    assert set(re.findall(r"docs/decisions/[\w-]+\.md", source)) == decisions
+    assert len(text_of("docs/architecture.md").split()) <= 2000
 
 
 def test_the_readme_is_read_in_a_minute() -> None:
@@ -205,7 +214,8 @@ def test_every_test_that_holds_a_threat_off_exists() -> None:
 
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
-    named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))
-    assert named
+    pages = [page for page in PAGES if page.startswith(("docs/architecture", "docs/decisions/"))]
+    named = re.findall(r"`([\w/]+\.py)`", "".join(map(text_of, pages)))
+    assert len(named) > 50
     for path in named:
         assert any(module.endswith(f"/{path}") for module in modules), path

@@ -2,6 +2,8 @@
 
 They are looked for only where a name is none of ours: reading the entry points of everything that
 is installed takes longer than a look-up in the store.
+
+Why it is so: docs/decisions/plugins.md.
 """
 
 from __future__ import annotations

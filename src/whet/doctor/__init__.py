@@ -2,6 +2,8 @@
 
 `whet.doctor(model, inputs)` calls the room itself: package and function share a name, and which of
 the two `whet.doctor` is must not depend on what was imported first.
+
+Why it is so: docs/decisions/doctor.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What runs left behind that ended in the middle of a first launch."""
+"""What runs left behind that ended in the middle of a first launch.
+
+Why it is so: docs/decisions/crashes.md.
+"""
 
 from __future__ import annotations
 

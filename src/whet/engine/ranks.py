@@ -7,6 +7,8 @@ comes, changes nothing.
 
     (nothing) ──► claim 1, rank 3 ──► claim 2, rank 4 ──► … ──► claim n with the choice
                     rank 3 falls silent: the next takes over
+
+Why it is so: docs/decisions/ranks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What earlier runs left in the store, and what of it holds for this one."""
+"""What earlier runs left in the store, and what of it holds for this one.
+
+Why it is so: docs/decisions/stored-answers.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 `library.py` has every workload of a store and of tables, `columns.py` their trials as arrays;
 `server.py` serves the page, which is in `static/`. Only the server wants more than the core.
+
+Why it is so: docs/decisions/explorer.md.
 """
 
 from pathlib import Path

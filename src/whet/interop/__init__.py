@@ -5,6 +5,8 @@ One file a format: `vllm.py` and `sglang.py` (what they share is in `serving.py`
 from a store through `selecting.py`. What is read is a `Finding` (`findings.py`), which a store
 keeps apart from whet's own timings. `registry.py` lists the readers, and finds formats of other
 packages.
+
+Why it is so: docs/decisions/formats.md.
 """
 
 from whet.interop.files import FormatError, OutFile, ReadOptions

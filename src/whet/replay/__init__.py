@@ -3,6 +3,8 @@
 `table.py` is what a table is, `files.py` how it is kept, `recording.py` makes one from stores, and
 `reading.py` reads other people's. `simulation.py` tunes on a table and `lab.py` does so many times;
 `scores.py`, `pareto.py` and `frontier.py` say what came of it.
+
+Why it is so: docs/decisions/laboratory.md.
 """
 
 from whet.replay.files import TableError, shipped, write_table

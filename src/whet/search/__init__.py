@@ -1,6 +1,8 @@
 """Ask/tell strategies, one file each: pure, with their own generator. Here is what they have to be,
 and the strategies by name. A new one is one new file and one line here, or an entry point of a
 package.
+
+Why it is so: docs/decisions/searching.md.
 """
 
 from __future__ import annotations

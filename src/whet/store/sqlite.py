@@ -1,4 +1,7 @@
-"""`SqliteStore`: one file, many processes. `MemoryStore`: for runs that leave nothing behind."""
+"""`SqliteStore`: one file, many processes. `MemoryStore`: for runs that leave nothing behind.
+
+Why it is so: docs/decisions/stores.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A bench over many devices: first looks on whichever is free, what is compared on one."""
+"""A bench over many devices: first looks on whichever is free, what is compared on one.
+
+Why it is so: docs/decisions/devices.md.
+"""
 
 from __future__ import annotations
 

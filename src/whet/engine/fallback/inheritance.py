@@ -1,4 +1,7 @@
-"""A config for a key that was never tuned, from what is known of the same kernel at other keys."""
+"""A config for a key that was never tuned, from what is known of the same kernel at other keys.
+
+Why it is so: docs/decisions/untuned-calls.md.
+"""
 
 from __future__ import annotations
 

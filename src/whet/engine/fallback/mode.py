@@ -1,4 +1,7 @@
-"""Which `Mode` holds for a call: the kernel's own, else the context's, else the settings'."""
+"""Which `Mode` holds for a call: the kernel's own, else the context's, else the settings'.
+
+Why it is so: docs/decisions/modes.md.
+"""
 
 from __future__ import annotations
 

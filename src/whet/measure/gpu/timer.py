@@ -15,6 +15,8 @@ What it finds out about the device before it times anything:
   between a and b. Neither can be too large: the larger one is taken off. All that only as long as
   the kernels' code is at hand: when it has to be fetched, that of b is fetched while a runs, and
   half a microsecond too much would come off. So nothing is cleared in between.
+
+Why it is so: docs/decisions/measuring.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The duel: the last few, side by side, until one has won or they are called equal."""
+"""The duel: the last few, side by side, until one has won or they are called equal.
+
+Why it is so: docs/decisions/picking.md.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Whatever is written is here at once, and on the server later. What is read is as
 once in the life of a process, and is then here: before the answer is needed where nothing is known
 yet, behind one's back where something is. Leases are the database's: its clock, a token that only
 grows, and a thread here that renews.
+
+Why it is so: docs/decisions/shared-store.md.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""What a kernel is made of, and how its configs are compiled."""
+"""What a kernel is made of, and how its configs are compiled.
+
+Why it is so: docs/decisions/triton-builds.md.
+"""

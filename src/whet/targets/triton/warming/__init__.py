@@ -1,1 +1,4 @@
-"""A whole program tuned at once: `whet.warmup`."""
+"""A whole program tuned at once: `whet.warmup`.
+
+Why it is so: docs/decisions/warming-up.md.
+"""
