@@ -13,6 +13,7 @@ import triton.language as tl
 
 import whet
 from whet.engine import log, turns
+from whet.engine.fallback import calls
 from whet.engine.turns import Turn, file_lock
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
