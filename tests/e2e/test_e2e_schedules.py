@@ -72,10 +72,10 @@ class Comparison:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    """`whet schedule compare … --explore`, with a browser that does nothing."""
+    """`whet schedule A B … --explore`, with a browser that does nothing."""
     folder = tmp_path_factory.mktemp("schedules")
     (folder / "kernel.py").write_text(KERNEL)
-    arguments = ["compare", "kernel.py:tiled", ":fused", ":vectorized", "--explore"]
+    arguments = ["kernel.py:tiled", ":fused", ":vectorized", "--explore"]
     process = subprocess.Popen(
         [sys.executable, "-m", "whet", "schedule", *arguments, "--store", "s.db"],
         cwd=folder,
