@@ -335,8 +335,9 @@ def install_whet() -> None:
 def live_tuners(file: str | None, module: str | None) -> list[Any]:
     """Every autotuner there is once the file or the module is imported, with whet behind it."""
     try:
+        from whet.targets.triton.adoption import live
         from whet.targets.triton.autotuner import Autotuner
-        from whet.targets.triton.install import install, live
+        from whet.targets.triton.install import install
     except ImportError as error:
         raise UsageError(f"cannot import Triton ({error}); install it, or name no file") from None
     install()

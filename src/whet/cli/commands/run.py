@@ -36,7 +36,7 @@ from whet.cli.terminal.output import (
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.targets.triton.install import InstalledKernel
+    from whet.targets.triton.live import InstalledKernel
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,36 @@
-"""The objects of a class that are alive in this process, as the garbage collector knows them."""
+"""What is alive in this process: autotuners, and objects as the garbage collector knows them."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 # Python 3.12 and later start with some hundred frozen objects of their own; whoever has imported
 # Triton and freezes has a hundred thousand.
 FROZEN = 10_000
+
+
+How = Literal["decorated", "taken", "subclass", "left alone"]
+
+
+@dataclass(frozen=True)
+class InstalledKernel:
+    """A live autotuner. `how` says how whet reached it: `decorated` by whet, `taken` over from
+    Triton's class or from a `subclass` of it, or `left alone`, with the `reason`. `keys` is the
+    number of keys in its cache, or, where that cannot be counted, of keys that this process has
+    measured; `seconds` is the time spent on tuning them."""
+
+    kernel: str
+    place: str
+    kind: str
+    how: How
+    reason: str
+    keys: int
+    seconds: float
+    called: bool
 
 
 def instances(kinds: set[Any], attribute: str) -> list[Any]:

@@ -23,7 +23,7 @@ import whet
 from whet.builds.job import BuildResult
 from whet.core.status import Status
 from whet.engine import log
-from whet.targets.triton import device, foreign, install, live
+from whet.targets.triton import adoption, device, foreign, live
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.jit.preloading import LiveKernels
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
@@ -157,10 +157,10 @@ def made(request: Any, installing: Any) -> Callable[..., Any]:
 @pytest.mark.medium
 def test_installing_looks_only_for_kernels_that_are_not_whet_s() -> None:
     ours, theirs = kernel(Autotuner), [kernel(), kernel(Plain)]
-    others = list(install.live(not_ours=True))
+    others = list(adoption.live(not_ours=True))
     assert all(any(one is other for other in others) for one in theirs)
     assert not any(isinstance(other, Autotuner) for other in others)
-    assert any(one is ours for one in install.live())
+    assert any(one is ours for one in adoption.live())
 
 
 def entry(tuner: Any) -> Any:

@@ -201,8 +201,8 @@ def _described(source: Any, met: Met) -> Specialization:
 
 def _chosen_configs() -> dict[int, list[Any]]:
     """The configs that live autotuners have chosen, by their `JITFunction`."""
+    from whet.targets.triton.adoption import live
     from whet.targets.triton.compiler.capture import jit_function
-    from whet.targets.triton.install import live
 
     found: dict[int, list[Any]] = {}
     for tuner in live():
