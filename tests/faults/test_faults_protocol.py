@@ -14,7 +14,6 @@ from faults_protocol import Endless, play
 
 from postgres_server import PostgresServer
 from whet.core.errors import StoreError
-from whet.store import merging
 from whet.store.postgres import local_first
 from whet.store.postgres.outbox import Outbox
 from whet.store.postgres.store import PostgresStore
@@ -34,16 +33,20 @@ def read_in_two_moments() -> Iterator[None]:
         every, latest = self.trials(workload_id, all=True), self.trials(workload_id)
         return every, latest, self.runs(workload_id)
 
-    def until_they_agree(store: Any, workload_id: str) -> Any:
+    real = local_first._fetched_from
+
+    def until_they_agree(server: PostgresStore, workload_id: str) -> Any:
+        fetched = real(server, workload_id)
         for _ in range(1000):
-            trials, standing = store.trials(workload_id, all=True), store.trials(workload_id)
-            if {one.id for one in standing} <= {one.id for one in trials}:
-                return tuple(trials), tuple(standing)
-        raise Endless("reads again and again")
+            if fetched is None:
+                return None
+            if set(fetched.part.standing) <= {trial.id for trial in fetched.part.trials}:
+                return fetched
+        raise Endless("reads what it has fetched again and again")
 
     with (
         mock.patch.object(PostgresStore, "everything", everything),
-        mock.patch.object(merging, "trials_and_standing", until_they_agree),
+        mock.patch.object(local_first, "_fetched_from", until_they_agree),
     ):
         yield
 
