@@ -107,6 +107,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_DEVICE_MEMORY": "2G",
         "WHET_FIRST_CALL_LIMIT": "90s",
         "WHET_RECORD_VALUES": "100",
+        "WHET_DIRECT": "yes",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -141,6 +142,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         stall_timeout_s=None,
         device_memory_bytes=2 * 2**30,
         record_values=100,
+        direct=True,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

@@ -71,4 +71,11 @@ def _placeless(value: Any, folder: str) -> Any:
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_the_first_version_wrote_is_read_as_it_was(name: str, folder: Path) -> None:
     answers = json.loads((FOLDER / "answers.json").read_text())
-    assert answer(folder, QUESTIONS[name]) == answers[name]
+    assert _known_then(answer(folder, QUESTIONS[name]), answers[name]) == answers[name]
+
+
+def _known_then(now: Any, then: Any) -> Any:
+    """Without the settings that came later."""
+    if isinstance(now, dict) and isinstance(settings := then.get("settings"), dict):
+        return {**now, "settings": {name: now["settings"].get(name) for name in settings}}
+    return now

@@ -103,6 +103,7 @@ def settings(
       stall_timeout  warn after this long without progress; 0 disables
       record_values  mode 'record' keeps contents of integer tensors with up to
                      this many elements, and ranges of larger ones; 0 keeps none
+      direct         launch tuned Triton kernels without Triton's binder
       mode           what a call may do: tune, cached, require, off or record
 
     Flags override environment variables, which override the config file.
@@ -271,6 +272,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "keep_ir": (settings.keep_ir, "yes" if settings.keep_ir else "no"),
         "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
         "record_values": (settings.record_values, f"{settings.record_values:,}"),
+        "direct": (settings.direct, "yes" if settings.direct else "no"),
         "mode": (settings.mode, settings.mode),
     }
 

@@ -22,9 +22,17 @@ from whet.engine.fallback.mode import current_mode
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.decorator import autotune
-from whet.targets.triton.dispatch import Cache, stock_bench, stock_getitem, stock_init, stock_run
+from whet.targets.triton.dispatch import (
+    Cache,
+    Dispatching,
+    stock_bench,
+    stock_getitem,
+    stock_init,
+    stock_run,
+)
 from whet.targets.triton.keys import captured_keys
 from whet.targets.triton.live import How, InstalledKernel, instances, with_subclasses
+from whet.targets.triton.policy import settings_for
 from whet.targets.triton.warming.active import active
 
 if TYPE_CHECKING:
@@ -38,9 +46,13 @@ _replaced: dict[str, Any] = {}
 _pending: list[weakref.ref[Any]] = []
 
 
-def take_all() -> None:
+def take_all(jit: bool = False) -> None:
     """`triton.runtime.autotuner.autotune` stays, because Dynamo re-wraps kernels with it."""
     with _lock:
+        if jit:
+            from whet.targets.triton.plain import take_plain  # few ask for it
+
+            take_plain()
         if not _replaced:
             _hook()
             _replaced["hooked"] = True
@@ -60,6 +72,8 @@ def give_all_back() -> None:
         for name, module in (("triton", triton), ("runtime", triton.runtime)):
             if name in _replaced and module.autotune is autotune:
                 module.autotune = _replaced[name]
+        if (plain := sys.modules.get("whet.targets.triton.plain")) is not None:
+            plain.give_plain_back()
         _replaced.clear()
         _pending.clear()
         _unhook()
@@ -73,6 +87,8 @@ def all_kernels() -> tuple[InstalledKernel, ...]:
         for tuner in live():
             reason = take(tuner) if _replaced else "whet.install() was not called"
             found.append(_described(tuner, reason))
+        if (plain := sys.modules.get("whet.targets.triton.plain")) is not None:
+            found += plain.all_plain()
     return tuple(one for _, one in sorted(found, key=lambda item: item[0]))
 
 
@@ -97,8 +113,21 @@ def _described(tuner: Any, reason: str) -> tuple[tuple[str, int, str], Installed
         keys=_keys(state),
         seconds=float(spent),
         called="best_config" in state,
+        launch=_launch(tuner) if isinstance(tuner, Autotuner) else "by Triton",
+        guards=tuner.whet_direct if isinstance(tuner, Autotuner) else (),
     )
     return (code.co_filename, code.co_firstlineno, one.kernel), one
+
+
+def _launch(tuner: Autotuner) -> str:
+    if tuner.whet_direct:
+        others = tuner.whet_not_direct
+        return f"direct; some by Triton: {others}" if others else "direct"
+    if tuner.whet_not_direct:
+        return f"by Triton: {tuner.whet_not_direct}"
+    asked = settings_for(tuner).direct
+    why = "no kind of call has come twice" if asked else "the setting direct is no"
+    return f"by Triton: {why}"
 
 
 def _keys(state: dict[str, Any]) -> int:
@@ -362,7 +391,9 @@ def _made_class(kind: type, through_run: bool) -> type | str:
 
 
 def _reserved() -> set[str]:
-    names = {name for kind in (Autotuner, Subclassed, ThroughRun) for name in vars(kind)}
+    names = {
+        name for kind in (Dispatching, Autotuner, Subclassed, ThroughRun) for name in vars(kind)
+    }
     names = {name for name in names if not name.startswith("__")} - _TRITONS
     return names | _STATE | {"configs", "early_config_prune"}
 

@@ -31,7 +31,7 @@ from whet.targets.triton.keys import (
     refuse_incomplete,
     workload_key,
 )
-from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
+from whet.targets.triton.policy import AppliedPolicy, apply_policy, settings_for, timing_of
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuning import (
     announce,
@@ -185,6 +185,9 @@ class Autotuner(Dispatching):
         if knobs.runtime.interpret or not self.whet_own_benchmark or len(self.configs) < 2:
             return dict(config.all_kwargs())
         return needed_keywords(config, device.default_options())
+
+    def _may_launch_directly(self) -> bool:
+        return settings_for(self).direct
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         """The config for this call, known or found now; and whether that will hold, or is only a

@@ -13,13 +13,15 @@ from typing import Any, Literal
 FROZEN = 10_000
 
 
-How = Literal["decorated", "taken", "subclass", "left alone"]
+How = Literal["decorated", "taken", "subclass", "left alone", "plain"]
 
 
 @dataclass(frozen=True)
 class InstalledKernel:
     """A live autotuner. `how` says how whet reached it: `decorated` by whet, `taken` over from
-    Triton's class or from a `subclass` of it, or `left alone`, with the `reason`. `keys` is the
+    Triton's class or from a `subclass` of it, or `left alone`, with the `reason`; a `plain` kernel
+    has no autotuner. `launch` says whether its launches are `direct`, and if not, why; `guards` are
+    the functions that decide it for each kind of call, as Python. `keys` is the
     number of keys in its cache, or, where that cannot be counted, of keys that this process has
     measured; `seconds` is the time spent on tuning them."""
 
@@ -31,6 +33,8 @@ class InstalledKernel:
     keys: int
     seconds: float
     called: bool
+    launch: str = ""
+    guards: tuple[str, ...] = ()
 
 
 def instances(kinds: set[Any], attribute: str) -> list[Any]:
