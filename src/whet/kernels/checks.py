@@ -3,6 +3,7 @@ with the package."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from whet.core.errors import UsageError
 from whet.engine.fallback.calls import ship
+from whet.targets.choice.keys import guard
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -43,6 +45,55 @@ def check_tensors(what: str, **tensors: Any) -> None:
             raise ShapeError(
                 f"{what}: {name} is {one.dtype} and {first_name} is {dtype}; convert one"
             )
+
+
+# So many kinds of calls are told apart before all are forgotten, and so many of the same sizes.
+MOST_KINDS = 4096
+MOST_ALIKE = 4
+
+
+class Examined:
+    """A check of arguments, made once for calls of one kind.
+
+    The first `tensors` of the arguments are tensors or None. A kind has the same classes, dtypes,
+    devices, sizes and strides of these, as torch's own guards tell them, and the same other values.
+    """
+
+    def __init__(self, check: Callable[..., Any], tensors: int) -> None:
+        self._check, self._tensors = check, tensors
+        self._kinds: dict[Any, list[tuple[Callable[..., bool], Any]]] = {}
+
+    def __call__(self, *given: Any) -> Any:
+        """What the check returns."""
+        if torch.compiler.is_compiling():
+            return self._check(*given)
+        tensors = [one for one in given[: self._tensors] if one is not None]
+        try:
+            key = (*map(type, given), given[0].shape, *given[self._tensors :])
+            for alike, found in self._kinds[key]:
+                if alike(*tensors):
+                    return found
+        except (KeyError, TypeError, AttributeError):
+            pass
+        found = self._check(*given)
+        self._learn(tensors, found, given)
+        return found
+
+    def _learn(self, tensors: list[Any], found: Any, given: tuple[Any, ...]) -> None:
+        if len(self._kinds) >= MOST_KINDS:
+            self._kinds.clear()
+        try:
+            key = (*map(type, given), given[0].shape, *given[self._tensors :])
+            known = self._kinds.setdefault(key, [])
+        except (TypeError, AttributeError):  # a value that cannot be compared
+            return
+        if len(known) < MOST_ALIKE:
+            known.append((guard(tensors) or _never, found))
+
+
+def _never(*tensors: Any) -> bool:
+    """Of what torch makes no guards: one tensor given twice, say."""
+    return False
 
 
 def wrong(what: str, problem: str) -> ShapeError:

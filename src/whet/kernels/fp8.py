@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import fp8_triton, ops
-from whet.kernels.checks import FLOATS, as_rows, shape, use_shipped_results, wrong
+from whet.kernels.checks import FLOATS, Examined, as_rows, shape, use_shipped_results, wrong
 from whet.kernels.fp8_triton import BLOCK
 from whet.targets.choice.choice import choice
 
@@ -42,7 +42,7 @@ def quantize_fp8(
     infinities as well, becomes that too, with its sign; NaN stays NaN; where all is zero the scale
     is 1.
     """
-    _check_source(x, dtype, scaling, scale, gate, activation)
+    _source_examined(x, scale, gate, dtype, scaling, activation)
     rows, gates = as_rows(x), None if gate is None else as_rows(gate)
     given = None if scale is None else scale.to(torch.float32).reshape(())
     fast = x.is_cuda and (given is not None or scaling in ("row", "group"))
@@ -76,7 +76,7 @@ def fp8_gemm(
     `torch._scaled_mm`; without, they are carried over to float32 every 128 products. A result that
     `out_dtype` cannot hold is infinite, as in any product.
     """
-    kind = _check_product(a, b, scale_a, scale_b, bias, activation, out_dtype)
+    kind = _product_examined(a, b, scale_a, scale_b, bias, activation, out_dtype)
     rows = as_rows(a)
     scale_a = _as_matrix(scale_a, rows.shape[0])
     if kind == "blocks":
@@ -97,7 +97,7 @@ def _as_matrix(scale: Any, rows: int) -> Any:
     return as_rows(scale)
 
 
-def _check_source(x: Any, dtype: Any, scaling: str, scale: Any, gate: Any, activation: Any) -> None:
+def _check_source(x: Any, scale: Any, gate: Any, dtype: Any, scaling: str, activation: Any) -> None:
     if not isinstance(x, torch.Tensor) or x.dtype not in FLOATS:
         found = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
         raise wrong(_QUANTIZE, f"x is {found}; give float16, bfloat16 or float32")
@@ -118,6 +118,9 @@ def _check_source(x: Any, dtype: Any, scaling: str, scale: Any, gate: Any, activ
             _QUANTIZE, f"gate is {shape(gate)} of {gate.dtype}; give one like x, {shape(x)}"
         )
     _check_activation(_QUANTIZE, activation)
+
+
+_source_examined = Examined(_check_source, 3)
 
 
 def _check_activation(what: str, activation: Any) -> None:
@@ -162,6 +165,9 @@ def _check_product(
     if first != second and "any" not in (first, second):
         raise wrong(_GEMM, "one scale is of blocks and the other is not; quantize both alike")
     return "blocks" if "blocks" in (first, second) else "plain"
+
+
+_product_examined = Examined(_check_product, 5)
 
 
 def _blocks(length: int) -> int:

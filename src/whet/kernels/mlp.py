@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import mlp_triton, ops
-from whet.kernels.checks import as_rows, check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import Examined, as_rows, check_tensors, shape, use_shipped_results, wrong
 from whet.kernels.product import gemm
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -34,7 +34,7 @@ def gated_mlp(
     out × inner, as `torch.nn.Linear` has them. Without `up_weight`, `gate_weight` has the rows of
     both, those of the gate first. `silu` makes it SwiGLU, `gelu` and `gelu_tanh` GeGLU.
     """
-    _check(x, gate_weight, up_weight, down_weight, activation)
+    _examined(x, gate_weight, up_weight, down_weight, activation)
     rows = as_rows(x)
     if up_weight is None:
         inner = (stacked if x.is_cuda else one_product)(rows, gate_weight, activation)
@@ -65,6 +65,9 @@ def _check(x: Any, gate: Any, up: Any, down: Any, activation: str) -> None:
         raise _wrong(f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike")
     if down is not None and (down.ndim != 2 or down.shape[1] != inner):
         raise _wrong(f"down_weight is {shape(down)}; give out×{inner}")
+
+
+_examined = Examined(_check, 4)
 
 
 def activate(gate: Any, activation: str) -> Any:

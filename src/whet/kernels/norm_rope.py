@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from whet.kernels import norm_rope_triton, ops
-from whet.kernels.checks import check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import Examined, check_tensors, shape, use_shipped_results, wrong
 from whet.targets.choice.choice import choice
 
 _NAME = "rmsnorm_rope"
@@ -44,9 +44,7 @@ def rmsnorm_rope(
     of a head are rotated (default: all of it): its two halves against each other, or neighbours if
     `interleaved`. Everything is computed in float32 and rounded once.
     """
-    half = _checked(
-        x, weight, cos, sin, head_dim, rotary_dim, residual=residual, key=key, key_weight=key_weight
-    )
+    half = _examined(x, weight, cos, sin, residual, key, key_weight, head_dim, rotary_dim)
     view = _four(x, head_dim)
     out = (chosen if x.is_cuda else reference)(
         view,
@@ -75,13 +73,14 @@ def _checked(
     weight: Any,
     cos: Any,
     sin: Any,
+    residual: Any,
+    key: Any,
+    key_weight: Any,
     head_dim: int | None,
     rotary_dim: int | None,
-    **others: Any,
 ) -> int:
     """Half of what is rotated."""
-    check_tensors(_NAME, x=x, weight=weight, **others)
-    key, key_weight, residual = others["key"], others["key_weight"], others["residual"]
+    check_tensors(_NAME, x=x, weight=weight, residual=residual, key=key, key_weight=key_weight)
     per_head = head_dim is None
     if not (x.ndim >= (3 if per_head else 2)):
         raise _wrong(
@@ -110,6 +109,9 @@ def _checked(
         raise _wrong("residual needs head_dim= and the shape of x")
     _check_key(x, weight, key, key_weight, per_head)
     return rotary // 2
+
+
+_examined = Examined(_checked, 7)
 
 
 def _check_table(name: str, table: Any, tokens: tuple[int, ...], rotary: int, device: Any) -> None:

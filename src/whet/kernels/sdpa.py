@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from whet.kernels import ops, sdpa_triton
-from whet.kernels.checks import check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import Examined, check_tensors, shape, use_shipped_results, wrong
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
@@ -27,6 +27,12 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | No
     of q's. With `causal`, query i sees the keys up to i, as in `scaled_dot_product_attention`.
     `scale` defaults to one over the root of dim.
     """
+    _examined(q, k, v)
+    run = chosen if q.is_cuda else reference
+    return run(q, k, v, causal, scale)
+
+
+def _check(q: Any, k: Any, v: Any) -> None:
     check_tensors(_NAME, q=q, k=k, v=v)
     for name, one in (("q", q), ("k", k), ("v", v)):
         if one.ndim != 4:
@@ -39,8 +45,9 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | No
         raise _wrong(f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
     if not (k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0):
         raise _wrong(f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them")
-    run = chosen if q.is_cuda else reference
-    return run(q, k, v, causal, scale)
+
+
+_examined = Examined(_check, 3)
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:

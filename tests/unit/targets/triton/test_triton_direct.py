@@ -234,6 +234,16 @@ def test_arguments_by_keyword_in_any_order():
             subject.tuner[(1,)](**{n: v for n, v in subject.kwargs.items() if n != "m"})
 
 
+def test_more_or_fewer_arguments_by_place(subject):
+    made.clear()
+    for _ in range(2):
+        subject.tuner[(1,)](*subject.args, 1)
+    subject.tuner[(1,)](*subject.args[:-1], flag=True, KIND=1)
+    subject.tuner[(1,)](*subject.args[:-1], KIND=1, flag=True)
+    assert {one.by for one in made} == {"triton"}
+    assert len({one.function for one in made}) == 1
+
+
 def test_the_defaults_of_parameters_are_triton_s():
     with launching():
         subject = Subject()
