@@ -66,8 +66,9 @@ class Settings:
     take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
     after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
     `record_values` is how many elements an integer tensor may have for its contents to be recorded
-    with a missed key. With `direct` a tuned Triton kernel is launched without Triton's binder where
-    that is the same launch.
+    with a missed key. `wait_limit_s` is how long calls of one kernel may wait for tunings, all
+    together; None is without end. With `direct` a tuned Triton kernel is launched without Triton's
+    binder where that is the same launch.
     """
 
     store: str | None = None
@@ -100,6 +101,7 @@ class Settings:
     keep_ir: bool = False
     stall_timeout_s: float | None = 300.0
     record_values: int = 4096
+    wait_limit_s: float | None = None
     direct: bool = False
 
     @property
@@ -249,6 +251,7 @@ _TABLE: dict[str, _Setting] = {
     "keep_ir": _Setting("keep_ir", _yes_or_no, "yes or no"),
     "stall_timeout": _Setting("stall_timeout_s", _seconds_or_none, "a time, such as 5m, or none"),
     "record_values": _Setting("record_values", _whole(0, 10**6), "a number, at most 1,000,000"),
+    "wait_limit": _Setting("wait_limit_s", _seconds_or_none, "a time, such as 10s, or none"),
     "direct": _Setting("direct", _yes_or_no, "yes or no"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }

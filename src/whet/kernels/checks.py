@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from whet.core.errors import UsageError
-from whet.engine.fallback.calls import ship
+from whet.engine.fallback.calls import checked_wait, ship
 from whet.targets.choice.keys import guard
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -110,6 +110,17 @@ def as_rows(x: Any) -> Any:
 
 # On the GPUs they are for, nothing needs tuning.
 RESULTS = Path(__file__).with_name("results")
+
+
+# Programs meet new sizes all the time, token counts above all: calls of one function wait for so
+# much tuning, and then take the best of the nearest size at once.
+WAIT_LIMIT = "10s"
+
+
+def limit_waits(*kernels: Any) -> None:
+    """The same for Triton kernels that are a part of a choice."""
+    for kernel in kernels:
+        kernel.whet_wait_limit_s = checked_wait(WAIT_LIMIT)
 
 
 def use_shipped_results() -> None:

@@ -9,7 +9,16 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import fp8_triton, ops
-from whet.kernels.checks import FLOATS, Examined, as_rows, shape, use_shipped_results, wrong
+from whet.kernels.checks import (
+    FLOATS,
+    WAIT_LIMIT,
+    Examined,
+    as_rows,
+    limit_waits,
+    shape,
+    use_shipped_results,
+    wrong,
+)
 from whet.kernels.fp8_triton import BLOCK
 from whet.targets.choice.choice import choice
 
@@ -328,6 +337,7 @@ chosen = choice(
     name=_GEMM,
     key=_gemm_key,
     buckets={"m": "pow2"},
+    wait_limit=WAIT_LIMIT,
     reference=reference,
     # Tensor cores add fp8 products with 14 bits or so, each implementation in its own order: of 67
     # million elements one was 6 % of the mean off.
@@ -352,6 +362,8 @@ quantized = choice(
     name=_QUANTIZE,
     key=_quantize_key,
     buckets={"rows": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
+limit_waits(fp8_triton.fp8_gemm_kernel)
 use_shipped_results()

@@ -9,7 +9,16 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import mlp_triton, ops
-from whet.kernels.checks import Examined, as_rows, check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import (
+    WAIT_LIMIT,
+    Examined,
+    as_rows,
+    check_tensors,
+    limit_waits,
+    shape,
+    use_shipped_results,
+    wrong,
+)
 from whet.kernels.product import gemm
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -206,6 +215,7 @@ apart = choice(
     name=_NAME,
     key=_key,
     buckets={"m": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
 stacked = choice(
@@ -218,6 +228,8 @@ stacked = choice(
     name=f"{_NAME}_stacked",
     key=_key,
     buckets={"m": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
+limit_waits(mlp_triton.gated_kernel)
 use_shipped_results()

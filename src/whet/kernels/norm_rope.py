@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from whet.kernels import norm_rope_triton, ops
-from whet.kernels.checks import Examined, check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import (
+    WAIT_LIMIT,
+    Examined,
+    check_tensors,
+    limit_waits,
+    shape,
+    use_shipped_results,
+    wrong,
+)
 from whet.targets.choice.choice import choice
 
 _NAME = "rmsnorm_rope"
@@ -288,6 +296,8 @@ chosen = choice(
     key=_key,
     reference=reference,
     buckets={"tokens": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
+limit_waits(norm_rope_triton.rmsnorm_rope_kernel)
 use_shipped_results()

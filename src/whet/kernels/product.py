@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from whet.kernels import ops, product_triton
-from whet.kernels.checks import as_rows, check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import (
+    WAIT_LIMIT,
+    as_rows,
+    check_tensors,
+    limit_waits,
+    shape,
+    use_shipped_results,
+    wrong,
+)
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
@@ -77,6 +85,8 @@ chosen = choice(
     name=_NAME,
     key=_key,
     buckets={"m": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
+limit_waits(product_triton.gemm_kernel, product_triton.row_kernel)
 use_shipped_results()

@@ -10,7 +10,15 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from whet.kernels import ops, sdpa_triton
-from whet.kernels.checks import Examined, check_tensors, shape, use_shipped_results, wrong
+from whet.kernels.checks import (
+    WAIT_LIMIT,
+    Examined,
+    check_tensors,
+    limit_waits,
+    shape,
+    use_shipped_results,
+    wrong,
+)
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
@@ -129,6 +137,8 @@ chosen = choice(
     name=_NAME,
     key=_key,
     buckets={"queries": "pow2", "keys": "pow2"},
+    wait_limit=WAIT_LIMIT,
 )
 
+limit_waits(sdpa_triton.attention_kernel)
 use_shipped_results()

@@ -108,6 +108,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_FIRST_CALL_LIMIT": "90s",
         "WHET_RECORD_VALUES": "100",
         "WHET_DIRECT": "yes",
+        "WHET_WAIT_LIMIT": "10s",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -143,6 +144,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         device_memory_bytes=2 * 2**30,
         record_values=100,
         direct=True,
+        wait_limit_s=10.0,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

@@ -103,6 +103,8 @@ def settings(
       stall_timeout  warn after this long without progress; 0 disables
       record_values  mode 'record' keeps contents of integer tensors with up to
                      this many elements, and ranges of larger ones; 0 keeps none
+      wait_limit     how long calls of one kernel may wait for tuning in all; new
+                     keys then use the best of the nearest tuned one
       direct         launch tuned Triton kernels without Triton's binder
       mode           what a call may do: tune, cached, require, off or record
 
@@ -239,7 +241,7 @@ def _of_kernels(setting: str, value: Any) -> tuple[Any, str]:
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
-    memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
+    memory, l2_bytes, wait_s = settings.memory_bytes, settings.l2_bytes, settings.wait_limit_s
     on_device, free = settings.device_memory_bytes, "all free memory"
     samples, stall_s = settings.samples, settings.stall_timeout_s
     return {
@@ -272,6 +274,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "keep_ir": (settings.keep_ir, "yes" if settings.keep_ir else "no"),
         "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
         "record_values": (settings.record_values, f"{settings.record_values:,}"),
+        "wait_limit": (wait_s, "none" if wait_s is None else f"{wait_s:g} s"),
         "direct": (settings.direct, "yes" if settings.direct else "no"),
         "mode": (settings.mode, settings.mode),
     }

@@ -9,11 +9,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from whet.core.errors import StoreError, WhetError
+from whet.core.budget import Budget
+from whet.core.errors import StoreError, UsageError, WhetError
 from whet.core.mode import Mode
 from whet.core.run import Choice
 from whet.engine.fallback.mode import asked, current_mode
@@ -35,8 +37,12 @@ from whet.store.opening import (
 )
 
 if TYPE_CHECKING:
+    from whet.engine.fallback.inheritance import StandIn
     from whet.store import Store
 
+
+# Set while a choice is tuned: what its implementations launch is tuned with it.
+must_tune: ContextVar[bool] = ContextVar("whet_must_tune", default=False)
 
 Pick = TypeVar("Pick")
 Outcome = TypeVar("Outcome")
@@ -87,6 +93,14 @@ class UndecidedCall(ABC, Generic[Pick]):
         """What is used while it is tuned between later calls, in place of a tuning now."""
         return None
 
+    def wait_limit_s(self) -> float | None:
+        """How long calls of this kernel may wait for tunings, all together."""
+        return None
+
+    def stand_in(self) -> tuple[Pick, int] | None:
+        """What is used once they have waited so long, and for how many calls; None is nothing."""
+        return None
+
 
 class CallDecisions(Generic[Pick]):
     """Which calls of one kernel, or of one choice, may tune, and what the others use.
@@ -99,6 +113,10 @@ class CallDecisions(Generic[Pick]):
         self.stopgaps: dict[tuple[Mode, Hashable], Pick] = {}
         self._busy: dict[Hashable, tuple[Pick, float]] = {}
         self._without_context: Mode | None = None
+        self._waited_s = 0.0
+        self._due: set[Hashable] = set()
+        # For how many calls the latest answer stands in for a tuning; None where it is no stand-in.
+        self.calls_left: int | None = None
 
     def mode(self, own: Mode | None, forget: Callable[[], object]) -> Mode:
         """`forget` drops what was dispatched under another `WHET_MODE`, as soon as that is
@@ -122,6 +140,7 @@ class CallDecisions(Generic[Pick]):
     ) -> tuple[Pick, bool]:
         """What a call uses that is not known; and whether that will hold, or is only for a moment
         in which nothing can be tuned."""
+        self.calls_left = None
         if mode != "tune":
             return self.without_tuning(call, mode, lock), True
         if call.is_captured():
@@ -135,12 +154,32 @@ class CallDecisions(Generic[Pick]):
         pick = call.in_background()
         if pick is not None:
             return pick, True
+        standing = self._stands_in(call)
+        if standing is not None:
+            pick, self.calls_left = standing
+            return pick, True
+        began = time.monotonic()
         try:
             return call.tune(), True
         except BusyElsewhere as elsewhere:
             found: Pick = elsewhere.pick
             self._busy[call.key] = (found, time.monotonic() + LOOK_AGAIN_S)
             return found, False
+        finally:
+            self._waited_s += time.monotonic() - began
+
+    def _stands_in(self, call: UndecidedCall[Pick]) -> tuple[Pick, int] | None:
+        """Ranks agree on tunings, and not on what each of them has in its store."""
+        from whet.engine.ranks import group_board  # few have a limit
+
+        limit = call.wait_limit_s()
+        if limit is None or self._waited_s < limit or call.key in self._due or must_tune.get():
+            return None
+        return call.stand_in() if group_board() is None else None
+
+    def pays(self, key: Hashable) -> None:
+        """What stands in for its tuning has served so many calls: the next one tunes."""
+        self._due.add(key)
 
     def without_tuning(
         self, call: UndecidedCall[Pick], mode: Mode, lock: str | None = None
@@ -167,6 +206,7 @@ class CallDecisions(Generic[Pick]):
     def clear(self) -> None:
         self.stopgaps.clear()
         self._busy.clear()
+        self._due.clear()
 
 
 def choice_without_tuning(
@@ -193,6 +233,35 @@ def choice_without_tuning(
             raise not_tuned(target, target.workload(), mode, None) from error
         say_once(f"stored results will not be used: {error}")
         return first_choice(target, unreadable)
+
+
+def stands_in(target: Target) -> StandIn | None:
+    """What may be used in place of a tuning; None where the store cannot be read, too."""
+    from whet.engine.fallback.inheritance import stand_in  # few have a limit
+
+    try:
+        with opened(resolve_settings().settings) as store:
+            return stand_in(target, store)
+    except WhetError:
+        return None
+
+
+def checked_wait(given: Any) -> float | None:
+    """Seconds, of a number or of a text such as 10s."""
+    seconds = Budget.parse(given).seconds
+    if seconds is None:
+        raise UsageError(f"wait_limit is {given!r}; give a time, such as 10s")
+    return seconds
+
+
+@contextlib.contextmanager
+def all_tuned() -> Iterator[None]:
+    """What is launched meanwhile is tuned, whatever its limits."""
+    before = must_tune.set(True)
+    try:
+        yield
+    finally:
+        must_tune.reset(before)
 
 
 def in_store_or_memory(

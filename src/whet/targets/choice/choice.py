@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from types import MethodType
 from typing import Any, overload
@@ -18,8 +19,11 @@ from whet.engine.fallback.calls import (
     BusyElsewhere,
     CallDecisions,
     UndecidedCall,
+    all_tuned,
+    checked_wait,
     choice_without_tuning,
     in_store_or_memory,
+    stands_in,
 )
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.fallback.untuned import exact_pick
@@ -66,6 +70,7 @@ def choice(
     mode: Mode | None = ...,
     buckets: Mapping[str, Any] | None = ...,
     budget: Any = ...,
+    wait_limit: Any = ...,
 ) -> Chooser: ...
 
 
@@ -83,6 +88,7 @@ def choice(
     mode: Mode | None = ...,
     buckets: Mapping[str, Any] | None = ...,
     budget: Any = ...,
+    wait_limit: Any = ...,
 ) -> Callable[[Callable[..., Any]], Chooser]: ...
 
 
@@ -100,6 +106,7 @@ def choice(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     budget: Any = None,
+    wait_limit: Any = None,
 ) -> Any:
     """Makes one function of several that compute the same, and calls the fastest of them.
 
@@ -118,12 +125,12 @@ def choice(
     or else within a few roundings of its dtype and what these change; with `rtol` alone, elements
     near zero may be off by that much of the mean. `check=False` compares nothing. It must not
     change an argument that the reference leaves alone. Where an argument requires a gradient,
-    forward and backward are timed and compared together. `mode` and `budget` are as in
-    `whet.autotune`.
+    forward and backward are timed and compared together. `mode`, `budget` and `wait_limit` are as
+    in `whet.autotune`.
     """
     options: dict[str, Any] = {"file": sys._getframe(1).f_code.co_filename, "checks": check}
     options |= {"key": key, "buckets": buckets, "reference": reference, "rtol": rtol, "atol": atol}
-    options |= {"cost": cost, "mode": mode, "budget": budget}
+    options |= {"cost": cost, "mode": mode, "budget": budget, "wait_limit_s": wait_limit}
     _check_options(options)
     if implementations is None:
         return _decorator(_checked({} if against is None else against, "against"), name, options)
@@ -143,7 +150,8 @@ def _check_options(options: dict[str, Any]) -> None:
             f"reference= is a {type(reference).__name__}; give a function of the same arguments"
         )
     refuse_lazy(reference, "reference=")
-    for name, checked in (("cost", checked_cost), ("mode", checked_mode), ("budget", Budget.parse)):
+    checks = {"cost": checked_cost, "mode": checked_mode, "budget": Budget.parse}
+    for name, checked in {**checks, "wait_limit_s": checked_wait}.items():
         if options[name] is not None:
             options[name] = checked(options[name])
 
@@ -192,17 +200,33 @@ def _never() -> bool:
     return False
 
 
+class Counted:
+    """What stands in for a tuning: calls it, and says when it has been called so often that a
+    tuning would have paid."""
+
+    def __init__(self, fn: Callable[..., Any], left: int, pays: Callable[[], None]) -> None:
+        self._fn, self._left, self._pays = fn, left, pays
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._pays()
+        return self._fn(*args, **kwargs)
+
+
 class Chooser(Alternatives):
     """What `whet.choice` makes. Calling it calls one of `implementations`, a dictionary by name.
 
     A call that is known costs a look at its arguments and two look-ups; any other is tuned, or
-    answered without tuning as the mode says. `picks` tells what was chosen in this process, by key.
+    answered without tuning as the mode says. `picks` tells what was chosen in this process, by key;
+    `stand_ins` what is used in place of a tuning, after `wait_limit`, and why.
     """
 
     def __init__(self, implementations: Mapping[str, Callable[..., Any]], **given: Any) -> None:
         super().__init__(implementations, **given)
         self._callables = tuple(self.implementations.values())
         self.picks: dict[str, str] = {}
+        self.stand_ins: dict[str, str] = {}
         self._tables: dict[Mode | None, ChoiceTable] = {}
         self._decisions: CallDecisions[str] = CallDecisions()
         self._lock = threading.RLock()
@@ -280,6 +304,7 @@ class Chooser(Alternatives):
             self._tables.clear()
             self._decisions.clear()
             self.picks.clear()
+            self.stand_ins.clear()
 
     def _notice_torch(self) -> None:
         compiler = getattr(sys.modules.get("torch"), "compiler", None)
@@ -305,11 +330,20 @@ class Chooser(Alternatives):
         with self._lock:
             description = self.keys.described(args, kwargs)
             cost = current_cost(self.cost)
-            name, lasting = self._chosen(args, kwargs, description, cost)
+            self._decisions.calls_left = None
+            name, lasting, key = self._chosen(args, kwargs, description, cost)
             chosen = self.implementations[name]
             if lasting:
-                self._remember(chosen, args, kwargs)
+                left = self._decisions.calls_left
+                kept = chosen if left is None else Counted(chosen, left, partial(self._pays, key))
+                self._remember(kept, args, kwargs)
         return chosen
+
+    def _pays(self, key: str) -> None:
+        """What stands in for its tuning has been called often enough."""
+        with self._lock:
+            self._decisions.pays(key)
+            self._tables.clear()
 
     def _remember(
         self, chosen: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -349,15 +383,17 @@ class Chooser(Alternatives):
         kwargs: Mapping[str, Any],
         description: Described,
         cost: CallCost,
-    ) -> tuple[str, bool]:
-        """The name of an implementation; and whether that will hold, or is only a stopgap."""
+    ) -> tuple[str, bool, str]:
+        """The name of an implementation; whether that will hold, or is only a stopgap; and the
+        key."""
         mode = self._decisions.mode(self.mode, lambda: self._tables.pop(None, None))
         if mode == "off" or len(self.implementations) < 2:
-            return self.first, True
+            return self.first, True, ""
         target = self._target(args, kwargs, description, cost)
         call = UndecidedChoice(self, target, description)
         known = self._decisions.known(mode, call.key, self.picks)
-        return (known, True) if known is not None else self._decisions.decide(call, mode)
+        pick = (known, True) if known is not None else self._decisions.decide(call, mode)
+        return *pick, call.key
 
     def compiled_place(self, description: Described, grad: bool, gpu: int | None) -> int:
         """Which implementation torch.compile traces: what is known, inherited, or the first."""
@@ -445,13 +481,27 @@ class UndecidedChoice(UndecidedCall[str]):
                 fn(*self._target.args, **self._target.kwargs)
         return chooser.first
 
+    def wait_limit_s(self) -> float | None:
+        own = self._chooser.wait_limit_s
+        given = resolve_settings().settings.wait_limit_s if own is None else own
+        return None if active() is not None else given
+
+    def stand_in(self) -> tuple[str, int] | None:
+        found = stands_in(self._target)
+        if found is None:
+            return None
+        name = str(found.config[PARAMETER])
+        self._chooser.stand_ins[self.key] = f"{name}: {found.reason}"
+        return name, found.calls
+
     def tune(self) -> str:
         chooser, warmup = self._chooser, active()
         changing = chooser.keys.always_new(self._description, self._target.key)
         if changing:
             say_once(f"{chooser.title} is tuned anew for {changing}")
-        with suspended():
+        with suspended(), all_tuned():
             name = chooser.picks[self.key] = tuned_pick(self._target)
+        chooser.stand_ins.pop(self.key, None)
         if warmup is not None:
             warmup.chose(f"{chooser.name} {self.key}", name)
         if chooser._decisions.tuned(self.key):

@@ -246,11 +246,13 @@ class Alternatives:
         cost: CallCost | None,
         mode: Mode | None,
         budget: Budget | None,
+        wait_limit_s: float | None = None,
     ) -> None:
         self.implementations = dict(implementations)
         self.name, self.file = name, file
         self.reference, self.rtol, self.atol, self.checks = reference, rtol, atol, checks
         self.cost, self.mode, self.budget = cost, mode, budget
+        self.wait_limit_s = wait_limit_s
         first = next(iter(self.implementations.values()))
         self.keys = CallKeys(key, buckets, first)
         self.__name__ = name

@@ -16,13 +16,13 @@ from whet.core.buckets import Buckets
 from whet.core.errors import StoreError
 from whet.core.mode import Mode, checked_mode
 from whet.core.tested import check_tested
-from whet.engine.fallback.calls import CallDecisions, UndecidedCall
+from whet.engine.fallback.calls import CallDecisions, UndecidedCall, stands_in
 from whet.engine.fallback.mode import current_mode
 from whet.engine.lockfile.in_force import lock_holds
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
-from whet.targets.triton.dispatch import Cache, Dispatching
+from whet.targets.triton.dispatch import Cache, Dispatching, StandInLaunches
 from whet.targets.triton.dynamo import COMPARABLE, Lookup, stored_rows
 from whet.targets.triton.keys import (
     cache_key,
@@ -77,6 +77,7 @@ class Autotuner(Dispatching):
         whet_buckets: Mapping[str, Any] | None = None,
         whet_isolate: bool | None = None,
         whet_claims: Sequence[str] = (),
+        whet_wait_limit_s: float | None = None,
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
@@ -94,6 +95,7 @@ class Autotuner(Dispatching):
         self.whet_inputs = whet_inputs
         self.whet_check = whet_check
         self.whet_isolate = whet_isolate
+        self.whet_wait_limit_s = whet_wait_limit_s
         self.whet_events: Callable[[Event], None] | None = None
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None
@@ -159,12 +161,16 @@ class Autotuner(Dispatching):
             return self._launch(self.configs[0], args, kwargs)
         with self._tuning:
             self.nargs: dict[str, Any] | None = dict(zip(self.arg_names, args, strict=False))
+            self._decisions.calls_left = None
             try:
                 config, lasting = self._chosen(args, kwargs)
+                left = self._decisions.calls_left
+                _, key = (None, None) if left is None else self._keyed({**self.nargs, **kwargs})
             finally:
                 self.nargs = None
         if lasting:
-            self._remember(config, args, kwargs)
+            stand_in = None if left is None else StandInLaunches(left, key)
+            self._remember(config, args, kwargs, stand_in)
         if config is SKIPPED:
             return None
         try:
@@ -185,6 +191,11 @@ class Autotuner(Dispatching):
         if knobs.runtime.interpret or not self.whet_own_benchmark or len(self.configs) < 2:
             return dict(config.all_kwargs())
         return needed_keywords(config, device.default_options())
+
+    def _pays(self, key: Any) -> None:
+        self._decisions.pays(key)
+        if type(self.cache) is Cache:
+            self.cache.forget_plans()
 
     def _may_launch_directly(self) -> bool:
         return settings_for(self).direct
@@ -342,6 +353,21 @@ class UndecidedLaunch(UntunedCall, UndecidedCall[Any]):
 
     def in_background(self) -> Any:
         return self.tuner._meanwhile(self)
+
+    def wait_limit_s(self) -> float | None:
+        own = self.tuner.whet_wait_limit_s
+        given = settings_for(self.tuner).wait_limit_s if own is None else own
+        return None if active() is not None else given
+
+    def stand_in(self) -> tuple[Any, int] | None:
+        """Where bits must agree, or others measure, nothing is taken over unseen."""
+        from whet.measure.bench.bits import BIT_CHECKS  # few have a limit
+
+        if self.tuner.whet_check in BIT_CHECKS or not self.tuner.whet_own_benchmark:
+            return None
+        target = self._target()
+        found = stands_in(target)
+        return None if found is None else (target.triton(found.config), found.calls)
 
     def tune(self) -> Any:
         tuner, key = self.tuner, self.key

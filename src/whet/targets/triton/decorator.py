@@ -11,6 +11,7 @@ from triton.runtime import autotuner as stock
 from whet.core.budget import Budget
 from whet.core.errors import UsageError
 from whet.core.mode import Effort, Mode, checked_effort
+from whet.engine.fallback.calls import checked_wait
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.keys import captured_keys
 
@@ -43,6 +44,7 @@ def autotune(
     isolate: bool | None = None,
     effort: Effort | None = None,
     lock: str | Path | None = None,
+    wait_limit: Any = None,
 ) -> Callable[[Any], Autotuner]:
     """Replaces `triton.autotune`, with the same arguments in the same order.
 
@@ -61,7 +63,9 @@ def autotune(
     time. With `isolate`, configs run in another process on copies of the arguments, so a crash, a
     hang or a broken CUDA context affects only that process. With `effort="quick"`, configs that are
     not expected to be worth their builds are left out. `lock` is a lock file, from which alone the
-    modes `cached` and `require` then choose. None uses the settings.
+    modes `cached` and `require` then choose. `wait_limit` is how long calls wait for tunings, all
+    together: after that, a new key takes the best of the nearest tuned one at once, and is tuned
+    when it has been called so often that this would have paid. None uses the settings.
     """
     _refuse_wrong(configs, space, search, budget, check, inputs)
     own_effort = None if effort is None else checked_effort(effort)
@@ -95,6 +99,7 @@ def autotune(
             whet_buckets=buckets,
             whet_isolate=isolate,
             whet_claims=claims,
+            whet_wait_limit_s=None if wait_limit is None else checked_wait(wait_limit),
         )
         tuner.whet_effort = own_effort
         tuner.whet_lock = None if lock is None else str(lock)

@@ -61,6 +61,17 @@ class DirectLaunches:
         self.left = left
 
 
+class StandInLaunches(DirectLaunches):
+    """Of a config that stands in for a tuning: none is written, and `left` are the calls until a
+    tuning of `key` would have paid."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, left: int, key: Any) -> None:
+        super().__init__(left)
+        self.key = key
+
+
 Known = tuple[Any, dict[str, Any], DirectLaunches]
 
 
@@ -236,7 +247,13 @@ class Dispatching(stock.Autotuner):  # type: ignore[misc]
             self._write_direct(table, known, kernel, grid, args, kwargs)
         return kernel
 
-    def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _remember(
+        self,
+        config: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        stand_in: StandInLaunches | None = None,
+    ) -> None:
         """For the next call of this kind."""
         cache = self.cache
         if type(cache) is not Cache:
@@ -251,7 +268,7 @@ class Dispatching(stock.Autotuner):  # type: ignore[misc]
             )
             if len(plan.known) >= MOST_KNOWN:
                 plan.known.clear()
-            direct = DirectLaunches(MOST_KINDS if self._may_launch_directly() else 0)
+            direct = stand_in or DirectLaunches(MOST_KINDS * self._may_launch_directly())
             plan.known[plan.key(args, own)] = (config, self._launch_keywords(config), direct)
             if not own:
                 table.quick.setdefault(len(args), plan)
@@ -270,6 +287,10 @@ class Dispatching(stock.Autotuner):  # type: ignore[misc]
 
         config, keywords, direct = known
         direct.left -= 1
+        if isinstance(direct, StandInLaunches):
+            if not direct.left:
+                self._pays(direct.key)
+            return
         route = Route(self.fn, self, config, keywords, self.keys, self.whet_buckets)
         try:
             made = direct_call(route, kernel, grid, args, kwargs)
@@ -288,6 +309,10 @@ class Dispatching(stock.Autotuner):  # type: ignore[misc]
     def _call_hook(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         nargs = dict(zip(self.arg_names, args, strict=False))
         config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
+
+    def _pays(self, key: Any) -> None:
+        """What stands in for the tuning of this key has been called often enough."""
+        raise NotImplementedError
 
     def _may_launch_directly(self) -> bool:
         raise NotImplementedError
