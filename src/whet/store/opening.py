@@ -66,11 +66,11 @@ def open_store(
     if isinstance(named, Plugin):
         store = _of_package(named, _text(where, environ), read_only)
     elif named is None:
-        from whet.store.sqlite import MemoryStore
+        from whet.store.sql import MemoryStore
 
         store = MemoryStore(read_only=read_only)
     elif isinstance(named, Path):
-        from whet.store.sqlite import SqliteStore
+        from whet.store.sql import SqliteStore
 
         store = SqliteStore(named, read_only=read_only)
     else:
