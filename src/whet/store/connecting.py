@@ -462,30 +462,13 @@ def _from_1(db: sqlite3.Connection) -> None:
     )
 
 
-def _from_2(db: sqlite3.Connection) -> None:
-    """Version 2 kept no timelines; its runs have none."""
-    db.execute(_TIMELINES)
+def _adding(table: str) -> Callable[[sqlite3.Connection], object]:
+    return lambda db: db.execute(table)
 
 
-def _from_3(db: sqlite3.Connection) -> None:
-    """Version 3 did not write down what it missed."""
-    db.execute(_MISSED)
-
-
-def _from_4(db: sqlite3.Connection) -> None:
-    """Version 4 wrote nothing down before a launch."""
-    db.execute(_MARKS)
-
-
-def _from_5(db: sqlite3.Connection) -> None:
-    """Version 5 took the newest run's choice, whichever store it came from."""
-    db.execute(_PICKS)
-
-
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {
+# Version 2 kept no timelines, 3 did not write down what it missed, 4 wrote nothing down before a
+# launch, and 5 took the newest run's choice, whichever store it came from.
+_STEPS: dict[int, Callable[[sqlite3.Connection], object]] = {
     1: _from_1,
-    2: _from_2,
-    3: _from_3,
-    4: _from_4,
-    5: _from_5,
+    **{version - 1: _adding(table) for version, table in _ADDED.items()},
 }

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from whet.core.errors import UsageError
-from whet.workers import child, descriptors, process
+from whet.workers import child, process
 from whet.workers.answers import (
     Garbled,
     Report,
@@ -207,7 +207,7 @@ class Dispatcher:
         self._problem: BaseException | None = None
         self._closing = False
         self._orders: deque[_Order] = deque()
-        self._alarm, self._bell = descriptors.new_pipe()
+        self._alarm, self._bell = process.new_pipe()
         os.set_blocking(self._alarm, False)
         os.set_blocking(self._bell, False)
         self._queue: list[QueuedTask] = []
@@ -303,8 +303,8 @@ class Dispatcher:
         finally:
             self._supervisor.release()
             with self._news:
-                descriptors.close(self._bell)
-                descriptors.close(self._alarm)
+                process.close_descriptor(self._bell)
+                process.close_descriptor(self._alarm)
                 self._running = ()
                 self._finished.clear()
                 self._pending = 0
@@ -361,16 +361,9 @@ class Dispatcher:
         )
 
     def _staff(self) -> None:
-        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
-        however many jobs somebody has asked for."""
-        busy = sum(slot.job is not None for slot in self._slots)
-        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
-        while self._mode == "spawn" and len(self._slots) < wanted:
-            if self._failed_starts >= _FAILED_STARTS:
-                break
-            worker = self._start(lambda: process.spawn(self._supervisor, for_session=False))
-            if worker is not None:
-                self._slots.append(_Slot(worker, self._free_place(), time.monotonic(), ready=False))
+        """Gives up what waits where no worker can be started."""
+        if self._mode == "spawn":
+            self._start_ahead()
         if self._failed_starts >= _FAILED_STARTS and not self._slots:
             error = with_output("worker processes do not start", self._start_error)
             now = time.monotonic()
@@ -379,6 +372,16 @@ class Dispatcher:
                 TaskOutcome(job.ticket, Kind.NOT_STARTED, error=error, started=now, ended=now)
                 for job in lost
             )
+
+    def _start_ahead(self) -> None:
+        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
+        however many jobs somebody has asked for."""
+        busy = sum(slot.job is not None for slot in self._slots)
+        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
+        while len(self._slots) < wanted and self._failed_starts < _FAILED_STARTS:
+            worker = self._start(lambda: process.spawn(self._supervisor, for_session=False))
+            if worker is not None:
+                self._slots.append(_Slot(worker, self._free_place(), time.monotonic(), ready=False))
 
     def _free_place(self) -> int:
         taken = {slot.place for slot in self._slots}
@@ -448,9 +451,7 @@ class Dispatcher:
         for slot in self._slots:
             channel = slot.worker.channel
             owners[channel.descriptor] = slot
-            poll.register(
-                channel.descriptor, select.POLLIN | (select.POLLOUT if channel.unsent else 0)
-            )
+            poll.register(channel.descriptor, channel.awaited)
             if slot.worker.pidfd is not None:
                 owners[slot.worker.pidfd] = slot
                 poll.register(slot.worker.pidfd, select.POLLIN)
@@ -524,7 +525,8 @@ class Dispatcher:
     def _enforce(self) -> None:
         now = time.monotonic()
         late = [slot for slot in self._slots if slot.deadline is not None and slot.deadline <= now]
-        self._dismiss(late)
+        if late:
+            self._dismiss(late)
         for slot in late:
             if slot.job is not None:
                 text = f"was still running after {slot.job.task.limit_s:g} s and was killed"

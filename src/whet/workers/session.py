@@ -324,8 +324,7 @@ class Session:
         if worker.pidfd is not None:
             poll.register(worker.pidfd, select.POLLIN)
         while True:
-            wanted = select.POLLIN | (select.POLLOUT if channel.unsent else 0)
-            poll.register(channel.descriptor, wanted)
+            poll.register(channel.descriptor, channel.awaited)
             heard = dict(poll.poll(max(0.0, min(TICK_S, limit.left)) * 1000))
             gone = worker.pidfd in heard or (not heard and worker.exited())
             channel.flush()

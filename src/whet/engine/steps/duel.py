@@ -15,8 +15,7 @@ from whet.core.timing import median
 from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.samples import PAIRS_WITH_DEFAULT, Sampler
-from whet.measure.racing.duel import Duel, DuelOutcome
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import Duel, DuelOutcome, DuelPolicy
 from whet.measure.racing.stats import percent_text
 
 # Where there was no time to show that a config is faster than the default, it is taken if that is
@@ -138,11 +137,8 @@ class Duels:
         people have is what matters most of a winner."""
         if default is None or default.known_timing is None or best.known_timing is None:
             return 0.0
-        pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
-        return max(
-            self._sampler.half_left,
-            min(self._sampler.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s),
-        )
+        pairs_s = 2 * PAIRS_WITH_DEFAULT * _round_s([default, best])
+        return max(self._sampler.half_left, min(self._sampler.seconds_left, pairs_s))
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
@@ -212,11 +208,11 @@ class Duels:
 
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""
-        by_id = {rival.id: rival for rival in rivals}
+        by_id, at_once = {rival.id: rival for rival in rivals}, _at_once(rivals)
         self._fought.append(duel)
         if self._sampler.seconds_left > end:
             self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
-        while self._sampler.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
+        while self._sampler.seconds_left > end and (turns := duel.next_rounds(at_once)):
             start = time.perf_counter()
             taken = self._sampler.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
@@ -278,7 +274,8 @@ def _at_once(rivals: Sequence[Candidate]) -> int:
 
 
 def _round_s(rivals: Sequence[Candidate]) -> float:
-    return sum(one.known_timing.median_ns for one in rivals if one.known_timing is not None) / 1e9
+    timings = [one.known_timing for one in rivals]
+    return sum(timing.median_ns for timing in timings if timing is not None) / 1e9
 
 
 def _preference(candidate: Candidate) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ from whet.core.config import Config
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
-from whet.core.process import memory_info
 from whet.core.run import Outcome, Result, Stop
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
@@ -78,8 +77,9 @@ class TuningRun:
         ledger: WallLedger,
         on_event: Callable[[Event], None] | None,
         shield: Shield,
-        executor: DeviceExecutor | None = None,
-        confirm: bool = False,
+        executor: DeviceExecutor | None,
+        confirm: bool,
+        known: Knowledge,
     ) -> None:
         self.target = target
         self._confirm = confirm
@@ -91,14 +91,13 @@ class TuningRun:
         self._compares_bits = isinstance(target, BitChecked) and target.bit_check is not None
         self.ledger = ledger
         self.shield = shield
-        self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
         started = start_after(store, target.workload().id)
         self.run = new_run(target, settings, budget, search, started)
         self._began = time.monotonic()
         self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
         self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)
-        self.known = self.recall()
+        self.known = known
         self._exhaustive = False
         self._stopped: Stop | None = None
         self._crash_report = crash_report.CrashReport()
@@ -192,7 +191,7 @@ class TuningRun:
 
     def recall(self) -> Knowledge:
         samples = self._plan.fixed_samples or 0
-        return recalled(self.target, self.store, self.settings, self._memory, samples)
+        return recalled(self.target, self.store, self.settings, samples)
 
     def _planned(self) -> int | None:
         count = self.target.space.count
@@ -213,7 +212,9 @@ class TuningRun:
 
     def _opened(self, stack: ExitStack) -> Sampler:
         """Entered last, left first: a kernel must not run on while its builder is closed."""
-        jobs, shared, slots = self.settings.jobs, self._pool_ahead(), None
+        self._ahead = self.target.ahead() if isinstance(self.target, BuiltAhead) else None
+        shared: PoolSource | None = None if self._ahead is None else self._ahead.pool
+        jobs, slots = self.settings.jobs, None
         if self._executor is not None:
             shared, slots = builds_on(self._executor, self.target, shared, jobs)
         builder = stack.enter_context(
@@ -227,9 +228,7 @@ class TuningRun:
         )
         stack.enter_context(self._watch.kept())
         bench = self._measuring(stack)
-        journal = LaunchJournal(
-            self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
-        )
+        journal = LaunchJournal(self.store, self.run.workload, self.run.id, self.shield, bench)
         journal.refuse_if_lost()
         if self._crash_report.open:
             self._look_back(isolated=not bench.in_process)
@@ -261,13 +260,11 @@ class TuningRun:
             candidates=candidates,
         )
 
-    def _pool_ahead(self) -> PoolSource | None:
-        return self.target.pool if isinstance(self.target, BuiltAhead) else None
-
     def _measuring(self, stack: ExitStack) -> Bench:
         isolate = self.settings.isolate or bool(self._crash_report.open)
         device_memory = self.settings.device_memory_bytes
-        limits = BenchLimits(self._memory, isolate, device_memory, self._first_call_s)
+        memory = self.settings.memory_bytes
+        limits = BenchLimits(memory, isolate, device_memory, self._first_call_s)
         method = self.target.method
         if self._executor is None:
             bench = self.target.bench(limits)
@@ -283,7 +280,7 @@ class TuningRun:
         return bench
 
     def _explore(self) -> None:
-        with self.ledger.phase("search"), no_forks():
+        with self._sampler.guard.searching():
             self._strategy.tell(list(self.known.settled.values()))
         exploration = Exploration(
             self._sampler,
@@ -313,7 +310,7 @@ class TuningRun:
 
     @property
     def _built_ahead(self) -> list[Config]:
-        ahead = self.target.built_ahead if isinstance(self.target, BuiltAhead) else ()
+        ahead = () if self._ahead is None else self._ahead.built_ahead
         return [config for config in ahead if config.id not in self.known.settled]
 
     @property
