@@ -222,7 +222,7 @@ def _shared(
 
 def _shared_folder(address: PostgresAddress, environ: Mapping[str, str]) -> Path:
     """Where this host keeps its part: on a disk of its own, also where homes are on a network."""
-    from whet.store.filesystems import local_scratch, network_filesystem
+    from whet.store.connecting import local_scratch, network_filesystem
 
     folder = _default_path(environ).parent / "shared"
     network = network_filesystem(folder)

@@ -46,9 +46,8 @@ from whet.engine.recall import (
 )
 from whet.engine.settings import Settings
 from whet.engine.steps.build import Builds
-from whet.engine.steps.duel import Contest, Duels, Winner
 from whet.engine.steps.explore import Exploration
-from whet.engine.steps.race import lowest_median, race
+from whet.engine.steps.finals import Contest, Duels, Winner, lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder, timeline_of
 from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
 from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target, bit_check_of
