@@ -493,8 +493,3 @@ class Guard:
 
         with self.ledger.phase("search"), no_forks():
             yield
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether a build had to be left to itself."""
-        return self.watch.gave_up

@@ -202,8 +202,8 @@ class Dispatcher:
         self._on_start = on_start
         self._news = threading.Condition()
         self._finished: deque[TaskOutcome] = deque()
-        self._pending = 0
-        self._running: tuple[int, ...] = ()
+        self.pending = 0
+        self.running: tuple[int, ...] = ()
         self._problem: BaseException | None = None
         self._closing = False
         self._orders: deque[_Order] = deque()
@@ -217,24 +217,16 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._work, name="whet-pool", daemon=True)
         self._thread.start()
 
-    @property
-    def pending(self) -> int:
-        return self._pending
-
-    @property
-    def running(self) -> tuple[int, ...]:
-        return self._running
-
     def submit(self, job: QueuedTask) -> None:
         self._check_open()
         with self._news:
-            self._pending += 1
+            self.pending += 1
         self._order(job)
 
     def refuse(self, outcome: TaskOutcome) -> None:
         self._check_open()
         with self._news:
-            self._pending += 1
+            self.pending += 1
         self._deliver([outcome])
 
     def cancel(self, ticket: int | None) -> None:
@@ -249,14 +241,14 @@ class Dispatcher:
     def wait(self, timeout: float | None) -> list[TaskOutcome]:
         with self._news:
             self._news.wait_for(
-                lambda: self._finished or self._problem or self._closing or not self._pending,
+                lambda: self._finished or self._problem or self._closing or not self.pending,
                 timeout,
             )
             if self._problem is not None:
                 raise RuntimeError("the worker pool failed") from self._problem
             outcomes = list(self._finished)
             self._finished.clear()
-            self._pending -= len(outcomes)
+            self.pending -= len(outcomes)
         return outcomes
 
     def close(self) -> None:
@@ -305,9 +297,9 @@ class Dispatcher:
             with self._news:
                 process.close_descriptor(self._bell)
                 process.close_descriptor(self._alarm)
-                self._running = ()
+                self.running = ()
                 self._finished.clear()
-                self._pending = 0
+                self.pending = 0
                 self._news.notify_all()
 
     def _take_orders(self) -> None:
@@ -440,7 +432,7 @@ class Dispatcher:
         return True
 
     def _announce(self, job: QueuedTask) -> None:
-        self._running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
+        self.running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
         if self._on_start is not None:
             self._on_start(job.ticket)
 
@@ -564,7 +556,7 @@ class Dispatcher:
     def _deliver(self, outcomes: Iterable[TaskOutcome]) -> None:
         with self._news:
             self._finished.extend(outcomes)
-            self._running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
+            self.running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
             self._news.notify_all()
 
     def _by_start(self) -> list[_Slot]:

@@ -83,7 +83,7 @@ class Exploration:
                 self._cut_short = Stop.TIME
                 self._sampler.builds.builder.cancel_all()
                 break
-            if self._sampler.guard.gave_up:
+            if self._sampler.guard.watch.gave_up:
                 self._cut_short = Stop.BUILDS
                 break
             if self._may_measure:
@@ -119,6 +119,9 @@ class Exploration:
     def _has_outcome(self, config: Config) -> bool:
         candidate = self._sampler.candidates.get(config.id)
         return config.id in self._known or (candidate is not None and candidate.trial is not None)
+
+    def _is_known(self, config: Config) -> bool:
+        return config.id in self._known or config.id in self._sampler.candidates
 
     def _leave_the_rest(self) -> None:
         """Builds under way are given up; what is built is looked at."""
@@ -179,7 +182,8 @@ class Exploration:
         wanted = min(wanted, self._room)
         if wanted <= 0 or self._exhausted:
             return
-        authors = [] if self._asked else [*self._authors_first(), *self._wanted]
+        # Whatever the strategy thinks of the author's own: people have that, and compare with it.
+        authors = [] if self._asked else [one for one in self._must if not self._is_known(one)]
         more = max(0, wanted - len(authors))
         if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
             more = 0  # what these are like says which others are worth a build
@@ -194,12 +198,6 @@ class Exploration:
 
     def _start_all(self, configs: Sequence[Config]) -> None:
         self._fail([found for config in configs if (found := self._start(config))])
-
-    def _authors_first(self) -> list[Config]:
-        """Whatever the strategy thinks of it: it is what people have now, and compare with."""
-        first = self._sampler.target.space.first
-        tried = first is None or first.id in self._sampler.candidates or first.id in self._known
-        return [] if tried or first is None else [first]
 
     def _start(self, config: Config) -> tuple[Candidate, ConfigFailure] | None:
         candidate = Candidate(config, order=len(self._sampler.candidates))

@@ -50,7 +50,9 @@ def race(sampler: Sampler) -> tuple[list[Candidate], bool]:
                 _take(sampler, some)
         rounds += 1
         sampler.recorder.emit(RaceAdvanced(rounds, left=len(sampler.race.live)))
-    return _finalists(sampler), complete
+    # More than can duel are left only when time ran out: then the best placed are.
+    _keep(sampler, sampler.plan.race.finalists)
+    return sampler.standing(), complete
 
 
 def lowest_median(sampler: Sampler) -> Candidate | None:
@@ -83,12 +85,6 @@ def _cut_to(sampler: Sampler, seconds: float) -> bool:
         spent += policy.first_samples * (0.0 if timing is None else timing.median_ns / 1e9)
         places += spent <= seconds
     return _keep(sampler, max(places, policy.finalists))
-
-
-def _finalists(sampler: Sampler) -> list[Candidate]:
-    """More than can duel are left only when time ran out: then the best placed are."""
-    _keep(sampler, sampler.plan.race.finalists)
-    return sampler.standing()
 
 
 def _keep(sampler: Sampler, places: int) -> bool:
