@@ -181,28 +181,34 @@ class Knowledge:
 
 def recalled(
     target: Target,
+    workload: Workload,
     store: StoreReader,
     settings: Settings,
     samples: int = 0,
 ) -> Knowledge:
-    """Of a target's workload, under the limits of today."""
+    """Of the target's workload, under the limits of today."""
     limits: dict[LimitKind, float | None] = {
         "build_s": settings.build_limit_s,
         "run_s": settings.run_limit_s,
         "first_call_s": settings.first_call_s,
         "memory_bytes": settings.memory_bytes,
     }
-    return Knowledge.recall(
-        store, target.workload().id, target.space, limits, target.method, samples
-    )
+    return Knowledge.recall(store, workload.id, target.space, limits, target.method, samples)
 
 
-def new_run(target: Target, settings: Settings, budget: Budget, search: str, started: float) -> Run:
+def new_run(
+    workload: Workload,
+    space: Space,
+    settings: Settings,
+    budget: Budget,
+    search: str,
+    started: float,
+) -> Run:
     return Run(
-        workload=located(target),
-        space_id=target.space.id,
-        space_size=target.space.count,
-        first=target.space.first,
+        workload=workload,
+        space_id=space.id,
+        space_size=space.count,
+        first=space.first,
         search=search,
         seed=settings.seed,
         budget=budget,

@@ -20,7 +20,7 @@ from whet.engine.fallback.mode import mode_for
 from whet.engine.guard import WallLedger
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
-from whet.engine.recall import keep_place, new_run, recalled
+from whet.engine.recall import keep_place, located, new_run, recalled
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import KeepsCode, Target
 from whet.search import RACED_WHOLE, check_search
@@ -138,12 +138,13 @@ def tune(
         name = wanted if isinstance(wanted, str) else wanted.name
         budget = _effective_budget(settings.budget, target.space)
         fixed = settings.samples or (0 if plan is None or callable(plan) else plan.fixed_samples)
-        known = recalled(target, opened, settings, fixed or 0)
+        workload = located(target)
+        known = recalled(target, workload, opened, settings, fixed or 0)
         unheard = on_event is None and not _in_a_group()
         if unheard and known.answers(target.space, budget, settings.effort, confirm):
-            run = new_run(target, settings, budget, name, time.time())
-            keep_place(opened, run.workload)
-            return _logged(run.workload, lambda: known.answer(run, ledger))
+            run = new_run(workload, target.space, settings, budget, name, time.time())
+            keep_place(opened, workload)
+            return _logged(workload, lambda: known.answer(run, ledger))
         if progress is None:
             progress = unheard and watched()
         if progress:
@@ -157,6 +158,7 @@ def tune(
         shield = stack.enter_context(Shield())
         one = TuningRun(
             target,
+            workload,
             name,
             lambda: _strategy(wanted, target, opened, settings, budget, transfer),
             opened,
@@ -172,7 +174,7 @@ def tune(
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
-        return _logged(one.run.workload, lambda: _carried_out(one))
+        return _logged(workload, lambda: _carried_out(one))
 
 
 def _both(one: Subscriber, other: Subscriber) -> Subscriber:

@@ -18,6 +18,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Stop
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
+from whet.core.workload import Workload
 from whet.engine import crash_report
 from whet.engine.executors.current import builds_on
 from whet.engine.executors.protocol import DeviceExecutor
@@ -67,6 +68,7 @@ class TuningRun:
     def __init__(
         self,
         target: Target,
+        workload: Workload,
         search: str,
         strategy: Callable[[], Strategy],
         store: Store,
@@ -91,8 +93,8 @@ class TuningRun:
         self.ledger = ledger
         self.shield = shield
         self._budget = budget
-        started = start_after(store, target.workload().id)
-        self.run = new_run(target, settings, budget, search, started)
+        started = start_after(store, workload.id)
+        self.run = new_run(workload, target.space, settings, budget, search, started)
         self._began = time.monotonic()
         self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
         self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)
@@ -171,7 +173,6 @@ class TuningRun:
                 "more or less"
             )
         with self.shield.held():
-            self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
         if self.known.contested:
@@ -190,7 +191,7 @@ class TuningRun:
 
     def recall(self) -> Knowledge:
         samples = self._plan.fixed_samples or 0
-        return recalled(self.target, self.store, self.settings, samples)
+        return recalled(self.target, self.run.workload, self.store, self.settings, samples)
 
     def _planned(self) -> int | None:
         count = self.target.space.count
