@@ -61,10 +61,12 @@ class Target(Protocol):
       None where that cannot be told.
     - `features` describes a config to models, so that no other room knows what a tile is.
 
-    A target whose author said with `mode=` whether it may be tuned has that as its `mode`.
+    What a target may have, each by itself: `mode`, whether it may be tuned; `lock`, the file that
+    alone says what is chosen; `bit_check`, by which its configs must give the same bits; `samples`,
+    how many are taken of each config. None is as if it had none.
 
-    What else a target may be, each by itself: `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`, `BuiltAhead`, `DividedBuilds`, `OnDevices`, `BitChecked`.
+    What else it may be: `QuickSpace`, `FromFile`, `Claiming`, `Placeable`, `KeepsCode`,
+    `BuiltAhead`, `DividedBuilds`, `OnDevices`, `Traceable`, `Relaunchable`.
     """
 
     @property
@@ -95,18 +97,10 @@ class Target(Protocol):
     def features(self, config: Config) -> Mapping[str, float]: ...
 
 
-@runtime_checkable
-class BitChecked(Protocol):
-    """A target whose configs must give the same bits; None where nobody asked for that."""
-
-    @property
-    def bit_check(self) -> BitCheck | None: ...
-
-
 # Every look-up asks these. In Python 3.11 `isinstance` lists a protocol's members each time, which
 # takes as long as finding a row among ten thousand.
 def bit_check_of(target: object) -> BitCheck | None:
-    """What `BitChecked` says; None for a target that is no such one."""
+    """None where its configs need not give the same bits."""
     return getattr(target, "bit_check", None)
 
 

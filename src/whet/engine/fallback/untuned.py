@@ -18,7 +18,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.fallback.mode import mode_for
-from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_locked, own_lock
+from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_locked
 from whet.engine.log import log_event, logger
 from whet.engine.recall import timed_like
 from whet.engine.settings import Settings, resolve_settings
@@ -87,7 +87,7 @@ def choose(
 
 def lock_for(target: object, mode: Mode, settings: Settings | None = None) -> LockFile | None:
     """The lock file that a choice for this target comes from; None where no lock holds."""
-    own = own_lock(target)
+    own: str | None = getattr(target, "lock", None)
     if settings is None:
         if not lock_holds(own, mode):
             return None

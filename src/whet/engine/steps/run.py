@@ -51,7 +51,7 @@ from whet.engine.steps.explore import Exploration
 from whet.engine.steps.finals import Contest, Duels, Winner, lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder, timeline_of
 from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
-from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target, bit_check_of
+from whet.engine.target import BenchLimits, BuiltAhead, Target, bit_check_of
 from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
 from whet.measure.bench.protocol import Bench
 from whet.measure.racing.race import Race
@@ -89,7 +89,6 @@ class TuningRun:
         self.store = store
         self.settings = settings
         self._plan = plan
-        self._compares_bits = isinstance(target, BitChecked) and target.bit_check is not None
         self.ledger = ledger
         self.shield = shield
         self._budget = budget
@@ -206,8 +205,7 @@ class TuningRun:
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
-            if self._compares_bits:
-                say_price(self._sampler, winner, self.known)
+            say_price(self._sampler, winner, self.known)
             return self._contest.judged(winner) if self.known.contested else winner
 
     def _opened(self, stack: ExitStack) -> Sampler:
@@ -272,8 +270,7 @@ class TuningRun:
             from whet.engine.executors.spread import bench_on  # few have more than one device
 
             bench = bench_on(self._executor, self.target, limits, self.store, self.recorder.note)
-        if self._compares_bits:
-            bench = compared(bench, self.target, self.known)
+        bench = compared(bench, self.target, self.known)
         stack.enter_context(closing(bench))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
@@ -466,7 +463,7 @@ def compared(bench: Bench, target: Target, known: Knowledge) -> Bench:
 
 
 def say_price(sampler: Sampler, winner: Winner | None, known: Knowledge) -> None:
-    """How much faster the best would have been without the check."""
+    """How much faster the best would have been without the check, where there is one."""
     bench = sampler.bench
     if not isinstance(bench, ReferenceBench):
         return
