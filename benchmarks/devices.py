@@ -45,7 +45,7 @@ from whet.engine.executors.node_pool import NodePool, NodePoolView
 from whet.engine.executors.workloads import WorkloadQueue, longest_first, size_of
 from whet.engine.steps.build import Expectation
 from whet.replay import Table, read_table, shipped
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_devices import FakeDevices, FakeModel, FakeRack, RackTarget
 from whet.testing.fakes import NoiseModel
 from whet.workers.task import Kind, Task, TaskOutcome

@@ -34,7 +34,7 @@ from whet.core.config import Config
 from whet.engine.review.verify import measure_beside
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import DuelPolicy
 from whet.measure.racing.stats import Ratio, paired_ratio
 from whet.store import MemoryStore, SqliteStore
 

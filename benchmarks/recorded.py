@@ -205,7 +205,7 @@ def duels(mine: str, live: str) -> dict[str, Any]:
     from whet.cli.arguments.missed import MissLocator, making_again, recorded_files
     from whet.engine.review.verify import measure_beside
     from whet.engine.settings import resolve_settings
-    from whet.measure.racing.policy import DuelPolicy
+    from whet.measure.racing.duel import DuelPolicy
     from whet.measure.racing.stats import paired_ratio
     from whet.targets.triton.offline.kernel import make_inputs
     from whet.targets.triton.offline.tuning import with_target

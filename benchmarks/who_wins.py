@@ -36,8 +36,7 @@ from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.engine.plan import Plan
-from whet.engine.steps.duel import Duels
-from whet.engine.steps.race import race
+from whet.engine.steps.finals import Duels, race
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import Sampler
 from whet.measure import Reading

@@ -23,7 +23,7 @@ from whet.engine import tune
 from whet.engine.executors import on_ray
 from whet.engine.executors.on_ray import RayExecutor
 from whet.engine.executors.protocol import DeviceExecutor, facts_here
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.executor_kit import ExecutorContract
 from whet.testing.fake_devices import FakeRack, RackTarget
 from whet.testing.ray_nodes import LocalCluster, RayMissingError

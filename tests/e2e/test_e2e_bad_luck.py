@@ -14,7 +14,7 @@ import pytest
 import whet
 from whet.core.status import Status
 from whet.engine import Settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 KERNEL = """
 #include <stdlib.h>

@@ -69,7 +69,7 @@ def main() -> None:
     import whet
     import whet.engine.review.verify
     import whet.engine.steps.run
-    import whet.store.sqlite
+    import whet.store.sql
 
     assert all((whet.function, whet.refine, whet.tune))  # which importing whet leaves for later
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from whet.core.errors import TuningFailedError, UsageError
 from whet.engine import tune
 from whet.engine.settings import resolve_settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.target import schedule
 

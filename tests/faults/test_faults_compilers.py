@@ -14,7 +14,7 @@ import whet
 from whet.core.config import Config
 from whet.core.status import Limit, Status
 from whet.engine import Settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 SOURCE = """
 void fill(float *y, int n)

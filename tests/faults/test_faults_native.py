@@ -15,7 +15,7 @@ from whet.core.config import Config
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import Settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 RUNS = count(3, 200)
 BLOCKS = count(3, 50)

@@ -22,8 +22,7 @@ ESSENTIAL = {
     "builds/builder.py",
     "measure/bench/executor.py",
     "measure/racing/race.py",
-    "engine/steps/race.py",
-    "engine/steps/duel.py",
+    "engine/steps/finals.py",
     "measure/racing/duel.py",
     "engine/steps/record.py",
 }

@@ -204,7 +204,7 @@ def wanted(target: Target, store: StoreReader, settings: Settings) -> tuple[Conf
     """What a run would have to build: nothing where the store has the answer, and of a space that
     is searched, not tried whole, only the first. With little effort it is a part of the space, far
     from one another, from which the run guesses what the rest is worth."""
-    known, space = recalled(target, store, settings), target.space
+    known, space = recalled(target, target.workload(), store, settings), target.space
     if known.answers(space, settings.budget, settings.effort, confirm=True):
         return ()
     first = space.first

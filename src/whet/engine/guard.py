@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import ConfigFailure, HostFailure, StoreError, WhetError
@@ -92,12 +92,7 @@ class Shield:
             self._previous = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
@@ -186,7 +181,7 @@ class Spoilt(Exception):
 
 
 class LaunchJournal:
-    """Where a config can take this process down (`in_process`), the store knows beforehand which.
+    """Where a config can take this process down, the store knows beforehand which.
 
     A mark goes when the launch has ended in any way that leaves the process usable. Else it stays
     and says so: the next run is warned and, of several configs, finds out which of them it was.
@@ -198,13 +193,13 @@ class LaunchJournal:
         workload: Workload,
         run_id: str,
         shield: Shield,
-        in_process: Callable[[], bool],
+        bench: Bench,
     ) -> None:
         self._store = store
         self._workload = workload
         self._run_id = run_id
         self._shield = shield
-        self._in_process = in_process
+        self._bench = bench
         self._process = this_process()
         self._lock = threading.Lock()
         self._running: Mark | None = None
@@ -214,13 +209,13 @@ class LaunchJournal:
         """Raises what this process was told when it lost the device, before anything is blamed
         for that."""
         known = _lost.get((os.getpid(), self._workload.device))
-        if self._in_process() and known is not None:
+        if self._bench.in_process and known is not None:
             raise DeviceLostError(str(known))
 
     @contextmanager
     def around(self, configs: Sequence[Config], *, first: bool) -> Iterator[None]:
         """A visit to the bench; `first` where these configs have not run before."""
-        if not self._in_process():
+        if not self._bench.in_process:
             yield
             return
         mark = Mark(self._workload.id, self._run_id, tuple(configs), self._process, time.time())
@@ -277,14 +272,14 @@ class LaunchJournalOutside(LaunchJournal):
     where the store cannot be written. A failure that spoils is raised as `DeviceLostError`.
     """
 
-    def __init__(self, store: Store, workload: Workload, in_process: Callable[[], bool]) -> None:
-        super().__init__(store, workload, new_id(), Shield(), in_process)
+    def __init__(self, store: Store, workload: Workload, bench: Bench) -> None:
+        super().__init__(store, workload, new_id(), Shield(), bench)
         self._known = store
         self._placed = False
 
     @contextmanager
     def around(self, configs: Sequence[Config], *, first: bool) -> Iterator[None]:
-        if self._in_process() and not self._placed:
+        if self._bench.in_process and not self._placed:
             self._place()
         new = first and not all(proven(self._known, self._workload.id, one) for one in configs)
         try:
@@ -491,10 +486,10 @@ class Guard:
         with self.ledger.phase("waiting"), self.watch.building(builder, allowed_s):
             yield
 
-    def searching(self) -> AbstractContextManager[None]:
-        return self.ledger.phase("search")
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        """For what chooses configs, which may call NumPy's linear algebra."""
+        from whet.workers.process import no_forks  # what is stored needs no worker
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether a build had to be left to itself."""
-        return self.watch.gave_up
+        with self.ledger.phase("search"), no_forks():
+            yield

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whet.measure.racing.policy import DuelPolicy, RacePolicy
+from whet.measure.racing.duel import DuelPolicy
+from whet.measure.racing.race import RacePolicy
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from whet.core.budget import Budget
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Effort
-from whet.core.process import memory_info, user_and_host
+from whet.core.process import user_and_host
 from whet.core.run import Outcome, Result, Run, Stop
 from whet.core.status import LimitKind, Status
 from whet.core.trial import Cost, Trial
@@ -181,49 +181,34 @@ class Knowledge:
 
 def recalled(
     target: Target,
+    workload: Workload,
     store: StoreReader,
     settings: Settings,
-    memory_bytes: int | None = None,
     samples: int = 0,
 ) -> Knowledge:
-    """Of a target's workload, under the limits of today."""
+    """Of the target's workload, under the limits of today."""
     limits: dict[LimitKind, float | None] = {
         "build_s": settings.build_limit_s,
         "run_s": settings.run_limit_s,
         "first_call_s": settings.first_call_s,
-        "memory_bytes": memory_bytes,
+        "memory_bytes": settings.memory_bytes,
     }
-    return Knowledge.recall(
-        store, target.workload().id, target.space, limits, target.method, samples
-    )
+    return Knowledge.recall(store, workload.id, target.space, limits, target.method, samples)
 
 
-def answer_from(
-    store: Store,
-    target: Target,
+def new_run(
+    workload: Workload,
+    space: Space,
     settings: Settings,
     budget: Budget,
     search: str,
-    samples: int,
-    ledger: WallLedger,
-    confirm: bool,
-) -> Result | None:
-    """What a run would find answered, without one; None where there is something to do."""
-    memory_bytes = settings.memory_bytes or memory_info("MemAvailable")
-    known = recalled(target, store, settings, memory_bytes, samples)
-    if not known.answers(target.space, budget, settings.effort, confirm):
-        return None
-    run = new_run(target, settings, budget, search, time.time())
-    keep_place(store, run.workload)
-    return known.answer(run, ledger)
-
-
-def new_run(target: Target, settings: Settings, budget: Budget, search: str, started: float) -> Run:
+    started: float,
+) -> Run:
     return Run(
-        workload=located(target),
-        space_id=target.space.id,
-        space_size=target.space.count,
-        first=target.space.first,
+        workload=workload,
+        space_id=space.id,
+        space_size=space.count,
+        first=space.first,
         search=search,
         seed=settings.seed,
         budget=budget,

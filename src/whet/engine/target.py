@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from whet.builds.shared import SharedPool
     from whet.core.config import Config, Value
     from whet.core.miss import Argument, LaunchGrid
-    from whet.core.mode import Mode
     from whet.core.space import Space
     from whet.core.timing import Method
     from whet.core.workload import Workload
@@ -62,8 +61,12 @@ class Target(Protocol):
       None where that cannot be told.
     - `features` describes a config to models, so that no other room knows what a tile is.
 
-    What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`, `BuiltAhead`, `DividedBuilds`, `OnDevices`, `BitChecked`.
+    What a target may have, each by itself: `mode`, whether it may be tuned; `lock`, the file that
+    alone says what is chosen; `bit_check`, by which its configs must give the same bits; `samples`,
+    how many are taken of each config. None is as if it had none.
+
+    What else it may be: `QuickSpace`, `FromFile`, `Claiming`, `Placeable`, `KeepsCode`,
+    `BuiltAhead`, `DividedBuilds`, `OnDevices`, `Traceable`, `Relaunchable`.
     """
 
     @property
@@ -94,31 +97,10 @@ class Target(Protocol):
     def features(self, config: Config) -> Mapping[str, float]: ...
 
 
-@runtime_checkable
-class OwnMode(Protocol):
-    """A target whose author said with `mode=` whether it may be tuned."""
-
-    @property
-    def mode(self) -> Mode | None: ...
-
-
-@runtime_checkable
-class BitChecked(Protocol):
-    """A target whose configs must give the same bits; None where nobody asked for that."""
-
-    @property
-    def bit_check(self) -> BitCheck | None: ...
-
-
 # Every look-up asks these. In Python 3.11 `isinstance` lists a protocol's members each time, which
 # takes as long as finding a row among ten thousand.
-def mode_of(target: object) -> Mode | None:
-    """What `OwnMode` says; None for a target that is no such one."""
-    return getattr(target, "mode", None)
-
-
 def bit_check_of(target: object) -> BitCheck | None:
-    """What `BitChecked` says; None for a target that is no such one."""
+    """None where its configs need not give the same bits."""
     return getattr(target, "bit_check", None)
 
 
@@ -177,17 +159,22 @@ class KeepsCode(Protocol):
     def keeping(self, folder: Path) -> Target: ...
 
 
-@runtime_checkable
-class BuiltAhead(Protocol):
-    """A target whose builds may have begun before its run, in `pool`; None where they have not.
-    `built_ahead` are configs that are looked at whatever the strategy asks for, since they are
-    paid for."""
+class Ahead(Protocol):
+    """Builds that have begun in `pool`. The configs that were `built_ahead` are looked at whatever
+    the strategy asks for, since they are paid for."""
 
     @property
-    def pool(self) -> SharedPool | None: ...
+    def pool(self) -> SharedPool: ...
 
     @property
     def built_ahead(self) -> Sequence[Config]: ...
+
+
+@runtime_checkable
+class BuiltAhead(Protocol):
+    """A target whose builds may have begun before its run; None where they have not."""
+
+    def ahead(self) -> Ahead | None: ...
 
 
 @runtime_checkable

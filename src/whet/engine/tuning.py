@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from whet.core.budget import Budget
 from whet.core.errors import TuningFailedError, UsageError
-from whet.core.mode import Effort, Mode, checked_effort, checked_mode
+from whet.core.mode import Effort, Mode, checked_effort
+from whet.core.process import memory_info
 from whet.core.shown import live_display, watched
 from whet.engine.executors import current
-from whet.engine.fallback.mode import current_mode
+from whet.engine.fallback.mode import mode_for
 from whet.engine.guard import WallLedger
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
-from whet.engine.recall import answer_from
+from whet.engine.recall import keep_place, located, new_run, recalled
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import KeepsCode, Target, mode_of
+from whet.engine.target import KeepsCode, Target
 from whet.search import RACED_WHOLE, check_search
 from whet.store import open_store
 
@@ -105,8 +106,7 @@ def tune(
         )
     settings = settings or resolve_settings().settings
     executor = executor or current.executor
-    own = mode_of(target)
-    allowed = current_mode(own, settings) if mode is None else checked_mode(mode)
+    allowed = mode_for(target, mode, settings)
     if allowed != "tune":
         where = settings.store if store is None else store
         return _without_tuning(target, where, allowed, settings)
@@ -117,6 +117,7 @@ def tune(
         budget=settings.budget if budget is None else Budget.parse(budget),
         effort=settings.effort if effort is None else checked_effort(effort),
         samples=settings.samples or getattr(target, "samples", None),
+        memory_bytes=settings.memory_bytes or memory_info("MemAvailable"),
     )
     ledger = WallLedger()
     if target.space.first is None:
@@ -137,12 +138,15 @@ def tune(
         name = wanted if isinstance(wanted, str) else wanted.name
         budget = _effective_budget(settings.budget, target.space)
         fixed = settings.samples or (0 if plan is None or callable(plan) else plan.fixed_samples)
-        if on_event is None and not _in_a_group():
-            found = answer_from(opened, target, settings, budget, name, fixed or 0, ledger, confirm)
-            if found is not None:
-                return _logged(found.run.workload, lambda: found)
+        workload = located(target)
+        known = recalled(target, workload, opened, settings, fixed or 0)
+        unheard = on_event is None and not _in_a_group()
+        if unheard and known.answers(target.space, budget, settings.effort, confirm):
+            run = new_run(workload, target.space, settings, budget, name, time.time())
+            keep_place(opened, workload)
+            return _logged(workload, lambda: known.answer(run, ledger))
         if progress is None:
-            progress = on_event is None and not _in_a_group() and watched()
+            progress = unheard and watched()
         if progress:
             display = stack.enter_context(live_display(target.space.first))
             on_event = display if on_event is None else _both(on_event, display)
@@ -154,8 +158,9 @@ def tune(
         shield = stack.enter_context(Shield())
         one = TuningRun(
             target,
+            workload,
             name,
-            lambda: _strategy(wanted, target, opened, settings, transfer),
+            lambda: _strategy(wanted, target, opened, settings, budget, transfer),
             opened,
             settings,
             budget,
@@ -165,10 +170,11 @@ def tune(
             shield,
             executor,
             confirm,
+            known,
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
-        return _logged(one.run.workload, lambda: _carried_out(one))
+        return _logged(workload, lambda: _carried_out(one))
 
 
 def _both(one: Subscriber, other: Subscriber) -> Subscriber:
@@ -286,11 +292,12 @@ def _strategy(
     target: Target,
     store: Store,
     settings: Settings,
+    budget: Budget,
     transfer: Transfer | None,
 ) -> Strategy:
     from whet.search import make_strategy
 
-    space, budget = target.space, _effective_budget(settings.budget, target.space)
+    space = target.space
     within = WHOLE_IN_TIME if budget.trials is None else budget.trials
     whole = not budget.bounded or space.is_small(within)
     if not isinstance(search, str):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from whet.core.decoding import number
@@ -50,7 +49,7 @@ class Turn:
     """
 
     def __init__(self, store: StoreReader, workload_id: str) -> None:
-        from whet.store import OverlayStore  # a decorated kernel imports this module, too
+        from whet.store.overlay import OverlayStore  # a decorated kernel imports this module, too
         from whet.store.protocol import LeasingStore
 
         folder = store.lock_folder
@@ -67,12 +66,7 @@ class Turn:
             self._file = _LockFile(self._path)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lease is not None:
             self._lease.release()
         if self._file is not None:

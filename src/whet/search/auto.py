@@ -8,11 +8,7 @@ only then are these imported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from whet.core.config import Config
 from whet.core.space import Space
-from whet.core.trial import Trial
 from whet.learn.prior import Prior
 from whet.search import RACED_WHOLE, Strategy
 from whet.search.unguided import Random
@@ -29,19 +25,13 @@ class Auto:
         transfer: Prior | None = None,
         whole: bool | None = None,
     ) -> None:
-        self._strategy: Strategy
+        strategy: Strategy
         if whole is None:
             whole = space.is_small(RACED_WHOLE)
         if transfer is None and whole and space.is_small(RACED_WHOLE):
-            self._strategy = Random(space, seed)
+            strategy = Random(space, seed)
         else:
             from whet.search.gp import TwoViews
 
-            self._strategy = TwoViews(space, seed, transfer=transfer)
-        self.guided = self._strategy.guided
-
-    def ask(self, n: int) -> list[Config]:
-        return self._strategy.ask(n)
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        self._strategy.tell(trials)
+            strategy = TwoViews(space, seed, transfer=transfer)
+        self.guided, self.ask, self.tell = strategy.guided, strategy.ask, strategy.tell

@@ -22,7 +22,7 @@ class Unguided:
     _configs: Iterator[Config]
 
     def __init__(self) -> None:
-        self._seen: set[Config] = set()
+        self._seen: set[str] = set()
 
     def ask(self, n: int) -> list[Config]:
         asked: list[Config] = []
@@ -30,13 +30,13 @@ class Unguided:
             config = next(self._configs, None)
             if config is None:
                 break
-            if config not in self._seen:
-                self._seen.add(config)
+            if config.id not in self._seen:
+                self._seen.add(config.id)
                 asked.append(config)
         return asked
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        self._seen.update(trial.config for trial in trials)
+        self._seen.update(trial.config.id for trial in trials)
 
 
 class Grid(Unguided):
@@ -74,11 +74,11 @@ class Random(Unguided):
         if not self._space.is_small(4 * CHUNK):
             while True:
                 chunk = self._space.sample(self._generator, CHUNK)
-                new = [config for config in chunk if config not in self._seen]
+                new = [config for config in chunk if config.id not in self._seen]
                 yield from new
                 if len(new) < len(chunk) / 2:
                     break
-        left = [config for config in self._space if config not in self._seen]
+        left = [config for config in self._space if config.id not in self._seen]
         yield from (left[i] for i in self._generator.permutation(len(left)))
 
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
         StoreWriter,
         WorkloadSummary,
     )
-    from whet.store.sqlite import MemoryStore, SqliteStore
+    from whet.store.sql import MemoryStore, SqliteStore
     from whet.store.sweeping import GcReport
 
 _HOMES = {
     "GcReport": "sweeping",
     "Match": "protocol",
-    "MemoryStore": "sqlite",
+    "MemoryStore": "sql",
     "MergeReport": "merging",
     "MergedPick": "merging",
     "OverlayStore": "overlay",
     "Pick": "protocol",
-    "SqliteStore": "sqlite",
+    "SqliteStore": "sql",
     "Store": "protocol",
     "StoreReader": "protocol",
     "StoreWriter": "protocol",

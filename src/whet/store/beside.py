@@ -84,22 +84,6 @@ def _is_settled(file: Path) -> bool:
     return False
 
 
-def identity_of(file: Path) -> tuple[int, int] | None:
-    """None where there is no file."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def size_of(file: Path) -> int | None:
-    try:
-        return os.path.getsize(file)
-    except OSError:
-        return None
-
-
 class FolderModels(Models):
     """One file a model. What cannot be read is not there; writing is all or nothing, and an
     `OSError` where it cannot be."""

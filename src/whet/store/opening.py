@@ -66,11 +66,11 @@ def open_store(
     if isinstance(named, Plugin):
         store = _of_package(named, _text(where, environ), read_only)
     elif named is None:
-        from whet.store.sqlite import MemoryStore
+        from whet.store.sql import MemoryStore
 
         store = MemoryStore(read_only=read_only)
     elif isinstance(named, Path):
-        from whet.store.sqlite import SqliteStore
+        from whet.store.sql import SqliteStore
 
         store = SqliteStore(named, read_only=read_only)
     else:
@@ -222,7 +222,7 @@ def _shared(
 
 def _shared_folder(address: PostgresAddress, environ: Mapping[str, str]) -> Path:
     """Where this host keeps its part: on a disk of its own, also where homes are on a network."""
-    from whet.store.filesystems import local_scratch, network_filesystem
+    from whet.store.connecting import local_scratch, network_filesystem
 
     folder = _default_path(environ).parent / "shared"
     network = network_filesystem(folder)

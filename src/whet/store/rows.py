@@ -6,7 +6,8 @@ import json
 import logging
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,7 +105,7 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
         )
         _check_copies(trial, *row[12:])
         return trial
-    except _UNREADABLE as reason:
+    except UNREADABLE as reason:
         raise bad_row("trial", n, location, reason) from reason
 
 
@@ -133,13 +134,11 @@ def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None
 def workload_of(row: Row, location: str) -> Workload:
     """From its number and body, and its id where others could have changed the body."""
     n, body, *id_ = row
-    try:
+    with _reading("workload", n, location):
         found = Workload.from_json(_load(body))
         if id_ and id_ != [found.id]:
             raise ValueError(f"its id is not {id_[0]}")
         return found
-    except _UNREADABLE as reason:
-        raise bad_row("workload", n, location, reason) from reason
 
 
 def workload_body(workload: Workload) -> str:
@@ -152,11 +151,9 @@ def run_body(run: Run) -> str:
 
 
 def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
-    try:
+    with _reading("run", n, location):
         run = Run.from_json({**_load(body), "workload": workload.to_json()})
         return replace(run, workload=workload)
-    except _UNREADABLE as reason:
-        raise bad_row("run", n, location, reason) from reason
 
 
 def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
@@ -174,21 +171,17 @@ def in_its_place(run: Run, row: Row, location: str) -> Run:
     """The run as it is to be kept over what `RUN` selects of it: how it came into the store does
     not change."""
     n, body = row[:2]
-    try:
+    with _reading("run", n, location):
         data = _load(body)
         return replace(run, after=tuple(data.get("after", ())), taken=data.get("taken") is True)
-    except _UNREADABLE as reason:
-        raise bad_row("run", n, location, reason) from reason
 
 
 def timeline_of(row: Row, location: str) -> Timeline:
     from whet.core.timeline import Timeline
 
     n, body = row
-    try:
+    with _reading("timeline", n, location):
         return Timeline.from_packed(body)
-    except _UNREADABLE as reason:
-        raise bad_row("timeline", n, location, reason) from reason
 
 
 def miss_values(miss: Miss) -> dict[str, Any]:
@@ -202,10 +195,8 @@ def miss_of(row: Row, location: str) -> Miss:
     from whet.core.miss import Miss
 
     n, body = row
-    try:
+    with _reading("missed", n, location):
         return Miss.from_json(_load(body))
-    except _UNREADABLE as reason:
-        raise bad_row("missed", n, location, reason) from reason
 
 
 def mark_values(mark: Mark) -> dict[str, Any]:
@@ -217,13 +208,11 @@ def mark_of(row: Row, location: str) -> Mark:
     from whet.core.process import Mark
 
     n, body = row
-    try:
+    with _reading("marks", n, location):
         return Mark.from_json(_load(body))
-    except _UNREADABLE as reason:
-        raise bad_row("marks", n, location, reason) from reason
 
 
-_UNREADABLE = (
+UNREADABLE = (
     ValueError,
     LookupError,
     TypeError,
@@ -233,6 +222,14 @@ _UNREADABLE = (
     struct.error,
     WhetError,
 )
+
+
+@contextmanager
+def _reading(table: str, n: int, location: str) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as reason:
+        raise bad_row(table, n, location, reason) from reason
 
 
 def bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:

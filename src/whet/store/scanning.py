@@ -29,7 +29,7 @@ from whet.store.faults import store_error
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import StoreReader, WorkloadSummary
 from whet.store.rows import trial_of, usable_median
-from whet.store.sqlite import SqliteStore
+from whet.store.sql import SqliteStore
 from whet.store.statements import LITE, TRIAL_COLUMNS
 
 Floats = npt.NDArray[np.float64]

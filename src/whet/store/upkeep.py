@@ -16,7 +16,7 @@ from whet.core.frozen import FrozenMap
 from whet.store.connecting import SCHEMA_VERSION, stored_version
 from whet.store.opening import is_missing, open_store, store_place
 from whet.store.protocol import StoreReader
-from whet.store.sqlite import SqliteStore
+from whet.store.sql import SqliteStore
 
 if TYPE_CHECKING:
     from whet.store.postgres.store import Contribution, PostgresStore

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from whet.core.errors import ConfigFailure, TargetError, UsageError, WhetError
+from whet.core.lazy import cached_property
 from whet.core.process import memory_info
 from whet.core.space import Space
 from whet.core.status import Status
@@ -121,7 +122,7 @@ class HostTarget:
 
     shares_host = True
 
-    @property
+    @cached_property
     def method(self) -> Method | None:
         return Method(self.make_timer().name)
 

@@ -27,7 +27,7 @@ from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.executors.protocol import DeviceExecutor, Seat
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_devices import FakeRack, RackTarget
 from whet.workers.answers import WorkerDied, WorkerTimeout
 from whet.workers.session import RemoteObject

@@ -10,16 +10,21 @@ import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any
 
 from whet.builds.job import Built, Job
-from whet.builds.shared import PoolSource
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
-from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat, SeatFacts, facts_here
+from whet.engine.executors.protocol import (
+    DEVICE_VARIABLE,
+    DeviceExecutor,
+    Seat,
+    SeatFacts,
+    facts_here,
+)
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench, Verdict
 from whet.measure.bench.remote import RemoteBench
@@ -179,7 +184,7 @@ class FakeSeat:
         return ObjectHere(made)
 
 
-class FakeDevices:
+class FakeDevices(DeviceExecutor):
     """Many devices without a process for any: for many runs in little time."""
 
     name = "fake devices"
@@ -190,23 +195,8 @@ class FakeDevices:
     def seats(self) -> Sequence[Seat]:
         return self._fakes
 
-    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
-        return None
-
-    def build_slots(self, mode: str) -> int | None:
-        return None
-
-    def refused(self) -> Sequence[str]:
-        return ()
-
     def close(self) -> None:
         pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 class RackTarget:

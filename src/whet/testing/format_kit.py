@@ -26,7 +26,7 @@ from whet.interop import (
     ReadOptions,
     keep,
 )
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.samples import a_trial, a_workload
 
 OTHER_M = 1024

@@ -13,7 +13,7 @@ from whet.core.config import Config
 from whet.core.status import Status
 from whet.engine import Target, tune
 from whet.engine.target import BenchLimits
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 
 class TargetContract:

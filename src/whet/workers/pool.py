@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from whet.core.errors import UsageError
-from whet.workers import child, descriptors, process
+from whet.workers import child, process
 from whet.workers.answers import (
     Garbled,
     Report,
@@ -202,12 +202,12 @@ class Dispatcher:
         self._on_start = on_start
         self._news = threading.Condition()
         self._finished: deque[TaskOutcome] = deque()
-        self._pending = 0
-        self._running: tuple[int, ...] = ()
+        self.pending = 0
+        self.running: tuple[int, ...] = ()
         self._problem: BaseException | None = None
         self._closing = False
         self._orders: deque[_Order] = deque()
-        self._alarm, self._bell = descriptors.new_pipe()
+        self._alarm, self._bell = process.new_pipe()
         os.set_blocking(self._alarm, False)
         os.set_blocking(self._bell, False)
         self._queue: list[QueuedTask] = []
@@ -217,24 +217,16 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._work, name="whet-pool", daemon=True)
         self._thread.start()
 
-    @property
-    def pending(self) -> int:
-        return self._pending
-
-    @property
-    def running(self) -> tuple[int, ...]:
-        return self._running
-
     def submit(self, job: QueuedTask) -> None:
         self._check_open()
         with self._news:
-            self._pending += 1
+            self.pending += 1
         self._order(job)
 
     def refuse(self, outcome: TaskOutcome) -> None:
         self._check_open()
         with self._news:
-            self._pending += 1
+            self.pending += 1
         self._deliver([outcome])
 
     def cancel(self, ticket: int | None) -> None:
@@ -249,14 +241,14 @@ class Dispatcher:
     def wait(self, timeout: float | None) -> list[TaskOutcome]:
         with self._news:
             self._news.wait_for(
-                lambda: self._finished or self._problem or self._closing or not self._pending,
+                lambda: self._finished or self._problem or self._closing or not self.pending,
                 timeout,
             )
             if self._problem is not None:
                 raise RuntimeError("the worker pool failed") from self._problem
             outcomes = list(self._finished)
             self._finished.clear()
-            self._pending -= len(outcomes)
+            self.pending -= len(outcomes)
         return outcomes
 
     def close(self) -> None:
@@ -303,11 +295,11 @@ class Dispatcher:
         finally:
             self._supervisor.release()
             with self._news:
-                descriptors.close(self._bell)
-                descriptors.close(self._alarm)
-                self._running = ()
+                process.close_descriptor(self._bell)
+                process.close_descriptor(self._alarm)
+                self.running = ()
                 self._finished.clear()
-                self._pending = 0
+                self.pending = 0
                 self._news.notify_all()
 
     def _take_orders(self) -> None:
@@ -361,16 +353,9 @@ class Dispatcher:
         )
 
     def _staff(self) -> None:
-        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
-        however many jobs somebody has asked for."""
-        busy = sum(slot.job is not None for slot in self._slots)
-        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
-        while self._mode == "spawn" and len(self._slots) < wanted:
-            if self._failed_starts >= _FAILED_STARTS:
-                break
-            worker = self._start(lambda: process.spawn(self._supervisor, for_session=False))
-            if worker is not None:
-                self._slots.append(_Slot(worker, self._free_place(), time.monotonic(), ready=False))
+        """Gives up what waits where no worker can be started."""
+        if self._mode == "spawn":
+            self._start_ahead()
         if self._failed_starts >= _FAILED_STARTS and not self._slots:
             error = with_output("worker processes do not start", self._start_error)
             now = time.monotonic()
@@ -379,6 +364,16 @@ class Dispatcher:
                 TaskOutcome(job.ticket, Kind.NOT_STARTED, error=error, started=now, ended=now)
                 for job in lost
             )
+
+    def _start_ahead(self) -> None:
+        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
+        however many jobs somebody has asked for."""
+        busy = sum(slot.job is not None for slot in self._slots)
+        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
+        while len(self._slots) < wanted and self._failed_starts < _FAILED_STARTS:
+            worker = self._start(lambda: process.spawn(self._supervisor, for_session=False))
+            if worker is not None:
+                self._slots.append(_Slot(worker, self._free_place(), time.monotonic(), ready=False))
 
     def _free_place(self) -> int:
         taken = {slot.place for slot in self._slots}
@@ -437,7 +432,7 @@ class Dispatcher:
         return True
 
     def _announce(self, job: QueuedTask) -> None:
-        self._running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
+        self.running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
         if self._on_start is not None:
             self._on_start(job.ticket)
 
@@ -448,9 +443,7 @@ class Dispatcher:
         for slot in self._slots:
             channel = slot.worker.channel
             owners[channel.descriptor] = slot
-            poll.register(
-                channel.descriptor, select.POLLIN | (select.POLLOUT if channel.unsent else 0)
-            )
+            poll.register(channel.descriptor, channel.awaited)
             if slot.worker.pidfd is not None:
                 owners[slot.worker.pidfd] = slot
                 poll.register(slot.worker.pidfd, select.POLLIN)
@@ -524,7 +517,8 @@ class Dispatcher:
     def _enforce(self) -> None:
         now = time.monotonic()
         late = [slot for slot in self._slots if slot.deadline is not None and slot.deadline <= now]
-        self._dismiss(late)
+        if late:
+            self._dismiss(late)
         for slot in late:
             if slot.job is not None:
                 text = f"was still running after {slot.job.task.limit_s:g} s and was killed"
@@ -562,7 +556,7 @@ class Dispatcher:
     def _deliver(self, outcomes: Iterable[TaskOutcome]) -> None:
         with self._news:
             self._finished.extend(outcomes)
-            self._running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
+            self.running = tuple(slot.job.ticket for slot in self._by_start() if slot.job)
             self._news.notify_all()
 
     def _by_start(self) -> list[_Slot]:

@@ -1,5 +1,5 @@
-"""One worker process, seen from its parent: how it starts, what it leaves, how it ends, and when
-this process may be forked."""
+"""One worker process, seen from its parent: how it starts, what it leaves, how it ends; when this
+process may be forked, and what a fork does not get."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pickle
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,13 +17,15 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from whet.core.errors import UsageError, did_you_mean
-from whet.workers import child, descriptors, reaper
+from whet.workers import child, reaper
 from whet.workers.answers import WorkerNotStarted
 from whet.workers.child import HEADER
-from whet.workers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from whet.workers.supervisor import Supervisor
 
 Mode = Literal["spawn", "fork"]
 
@@ -50,7 +53,7 @@ class Worker:
         self.folder = folder
         self.pid = pid
         self.channel = channel
-        self.pidfd = descriptors.watch_process(pid)
+        self.pidfd = _watch_process(pid)
         self.returncode: int | None = None
         self.last_words = ""
         self._reaped = False
@@ -180,7 +183,7 @@ def fork(supervisor: Supervisor, main: Callable[[child.ParentLink], None]) -> Wo
         parent = os.getpid()
         environment = _environment(token, folder)
         try:
-            with no_forks(), descriptors.handed_over(far), _fork_with_threads_allowed():
+            with no_forks(), _handed_over(far), _fork_with_threads_allowed():
                 pid = os.fork()
             if pid == 0:
                 child.settle_fork(parent, _workdir(folder), output, environment)
@@ -214,7 +217,7 @@ def retire(supervisor: Supervisor, workers: Sequence[Worker], sweep: bool = True
     for worker in workers:
         worker.last_words = worker.tail()
         worker.channel.close()
-        descriptors.close(worker.pidfd)
+        close_descriptor(worker.pidfd)
         reaper.remove_folder(worker.folder)
         supervisor.forget(worker.token)
 
@@ -232,17 +235,17 @@ def _started(supervisor: Supervisor, start: Callable[[int, str, str, int], int])
     near, far, output = -1, -1, -1
     try:
         supervisor.expect(token, folder)
-        near, far = descriptors.new_connection()
+        near, far = _new_connection()
         os.makedirs(_workdir(folder), mode=0o700)
         output = os.open(_output(folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         pid = start(far, token, folder, output)
     except BaseException:
-        descriptors.close(near)
+        close_descriptor(near)
         reaper.remove_folder(folder)
         supervisor.forget(token)
         raise
     finally:
-        descriptors.close(far)
+        close_descriptor(far)
         if output >= 0:
             os.close(output)
     supervisor.started(token, pid)
@@ -296,8 +299,9 @@ class Channel:
         self._outgoing = memoryview(b"")
 
     @property
-    def unsent(self) -> bool:
-        return len(self._outgoing) > 0
+    def awaited(self) -> int:
+        """What a poll waits for."""
+        return select.POLLIN | (select.POLLOUT if self._outgoing else 0)
 
     def send(self, payload: bytes) -> None:
         """Sends what fits now; `flush` sends the rest."""
@@ -330,7 +334,7 @@ class Channel:
         return frame
 
     def close(self) -> None:
-        descriptors.close(self.descriptor)
+        close_descriptor(self.descriptor)
 
     def _take_frame(self) -> bytes | None:
         if len(self._incoming) < HEADER.size:
@@ -344,6 +348,67 @@ class Channel:
         frame = bytes(self._incoming[HEADER.size : end])
         del self._incoming[:end]
         return frame
+
+
+# Our file descriptors are kept out of every process that is forked from this one. A child that
+# held another worker's connection, or the reaper's pipe, would keep it open after its owner is gone
+# and nobody would notice. They are plain integers: an object that owns a descriptor would
+# close its number a second time in the child.
+_ours: set[int] = set()
+_launching = threading.local()
+
+
+def new_pipe() -> tuple[int, int]:
+    reader, writer = os.pipe()
+    _ours.update((reader, writer))
+    return reader, writer
+
+
+def _new_connection() -> tuple[int, int]:
+    near, far = socket.socketpair()
+    ends = near.detach(), far.detach()
+    _ours.update(ends)
+    return ends
+
+
+def _watch_process(pid: int) -> int | None:
+    """A descriptor that turns readable when the process ends, where there is such a thing."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+    _ours.add(descriptor)
+    return descriptor
+
+
+def close_descriptor(descriptor: int | None) -> None:
+    if descriptor is not None and descriptor in _ours:
+        _ours.discard(descriptor)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _handed_over(descriptor: int) -> Iterator[None]:
+    """Inside, a fork by this thread gives its child the descriptor."""
+    _launching.kept = descriptor
+    try:
+        yield
+    finally:
+        _launching.kept = None
+
+
+def _close_in_child() -> None:
+    kept = getattr(_launching, "kept", None)
+    for descriptor in _ours:
+        if descriptor != kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    _ours.clear()
+    if kept is not None:
+        _ours.add(kept)
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 _lock = threading.RLock()

@@ -157,9 +157,12 @@ class Session:
         handed_over = (factory,) if self._mode == "spawn" else ()
         self._make_request = process.pack((None, handed_over), "the factory")
         self._start_limit_s = start_limit_s
-        self._generation = 0
-        self._made = 0
-        self._set_up: FrozenMap[float] = FrozenMap()
+        self.generation = 0
+        # The last generation that has made its object; less than `generation` where that failed, or
+        # has not been waited for yet.
+        self.made = 0
+        # Where the time went in which the last object was made, by stage, in seconds.
+        self.set_up: FrozenMap[float] = FrozenMap()
         self._lock = threading.RLock()
         worthwhile = self._mode == "spawn" and preload
         self._seat = _SessionSeat(spares=Spares(preload) if worthwhile else None)
@@ -172,21 +175,6 @@ class Session:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def generation(self) -> int:
-        return self._generation
-
-    @property
-    def made(self) -> int:
-        """The last generation that has made its object; less than `generation` where that failed,
-        or has not been waited for yet."""
-        return self._made
-
-    @property
-    def set_up(self) -> FrozenMap[float]:
-        """Where the time went in which the last object was made, by stage, in seconds."""
-        return self._set_up
 
     @property
     def tempdir(self) -> Path:
@@ -267,9 +255,9 @@ class Session:
         if self._seat.asked:
             self._discard()
         if self._seat.worker is None:
-            self._generation += 1
+            self.generation += 1
             self._supervisor.run(_starter(self._supervisor, self._seat, self._mode, self._factory))
-            if self._generation > 1:
+            if self.generation > 1:
                 self._supervisor.post(_restocking(self._supervisor, self._seat))
         assert self._seat.worker is not None
         return self._seat.worker
@@ -290,8 +278,8 @@ class Session:
         if not report.ok:
             _raise(report)
         self._seat.made = True
-        self._made = self._generation
-        self._set_up = report.stages
+        self.made = self.generation
+        self.set_up = report.stages
 
     def _exchange(
         self, worker: Worker, payload: bytes, memory_bytes: int | None, limit: _Limit
@@ -324,8 +312,7 @@ class Session:
         if worker.pidfd is not None:
             poll.register(worker.pidfd, select.POLLIN)
         while True:
-            wanted = select.POLLIN | (select.POLLOUT if channel.unsent else 0)
-            poll.register(channel.descriptor, wanted)
+            poll.register(channel.descriptor, channel.awaited)
             heard = dict(poll.poll(max(0.0, min(TICK_S, limit.left)) * 1000))
             gone = worker.pidfd in heard or (not heard and worker.exited())
             channel.flush()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
-from whet.workers import descriptors, reaper
+from whet.workers import process, reaper
 
 _REAPER_LIMIT_S = 10.0
 
@@ -121,7 +121,7 @@ class Supervisor:
 
     def _start_reaper(self) -> None:
         self._stop_reaper()
-        reader, self._pipe = descriptors.new_pipe()
+        reader, self._pipe = process.new_pipe()
         try:
             self._reaper = subprocess.Popen(
                 [sys.executable, "-I", "-S", reaper.__file__],
@@ -132,14 +132,14 @@ class Supervisor:
                 start_new_session=True,
             )
         finally:
-            descriptors.close(reader)
+            process.close_descriptor(reader)
         for token, (folder, pid) in list(self._wards.items()):
             self._tell(f"+ {token} {folder}\n")
             if pid:
                 self._tell(f"= {token} {pid}\n")
 
     def _stop_reaper(self) -> None:
-        descriptors.close(self._pipe)
+        process.close_descriptor(self._pipe)
         self._pipe = None
         if self._reaper is not None:
             try:

@@ -21,7 +21,7 @@ from whet.core.status import Limit, Status
 from whet.core.workload import Workload
 from whet.engine import Plan, tune
 from whet.engine.settings import Settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.workers.stages import stage
 

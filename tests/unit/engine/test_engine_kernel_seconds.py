@@ -15,7 +15,7 @@ from whet.measure import Reading, Runnable, Warm
 from whet.measure.bench.executor import LocalBench
 from whet.measure.bench.protocol import Bench
 from whet.measure.timers import CpuTimer
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
 

@@ -17,7 +17,7 @@ from whet.engine import tune
 from whet.engine.plan import Plan
 from whet.engine.recall import learned
 from whet.engine.settings import Settings
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
 SPACE = Space({"x": [2**k for k in range(8)], "y": [2**k for k in range(8)], "z": [0, 1, 2, 3]})

@@ -17,7 +17,7 @@ from whet.engine.recall import Knowledge, relatives
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench
 from whet.measure.timers import CpuTimer
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
 COLD, WARM = Method("cuda", "cold"), Method("cuda", "warm")

@@ -9,8 +9,8 @@ from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.plan import Plan
 from whet.engine.settings import Settings
-from whet.measure.racing.policy import RacePolicy
-from whet.store.sqlite import MemoryStore
+from whet.measure.racing.race import RacePolicy
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel
 

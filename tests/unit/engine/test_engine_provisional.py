@@ -14,7 +14,7 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.recall import Knowledge
-from whet.engine.steps.duel import NO_TIME, Duels
+from whet.engine.steps.finals import NO_TIME, Duels
 from whet.store import MemoryStore, Store
 from whet.targets.function import FunctionTarget
 from whet.testing.fake_target import FakeTarget
@@ -36,7 +36,7 @@ def cut(store: Store, *times: float) -> Result:
 @pytest.fixture(autouse=True)
 def _rounds_must_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """However clear three of them are: how many fit in depends on the machine."""
-    monkeypatch.setattr("whet.engine.steps.duel.SURE_PAIRS", 1000)
+    monkeypatch.setattr("whet.engine.steps.finals.SURE_PAIRS", 1000)
 
 
 @pytest.mark.medium

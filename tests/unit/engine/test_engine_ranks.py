@@ -22,8 +22,7 @@ from whet.engine import tune
 from whet.engine.fallback.untuned import choose
 from whet.engine.ranks import Agreed
 from whet.engine.settings import Settings
-from whet.store import Store, open_store
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_trial
 

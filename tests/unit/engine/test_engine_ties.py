@@ -9,7 +9,7 @@ from whet.core.config import Config
 from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.plan import Plan
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import DuelPolicy
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel

@@ -1,7 +1,8 @@
-"""`TimelineKeeper`: from a run's events to who was busy with what."""
+"""`timeline_of`: from a run's events to who was busy with what."""
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from whet.core.event import (
     BuildStarted,
     DuelEnded,
     DuelStarted,
+    Event,
     Measured,
     MeasureStarted,
     Noted,
@@ -25,7 +27,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.engine import tune
-from whet.engine.steps.record import TimelineKeeper
+from whet.engine.steps.record import timeline_of
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run, a_trial, a_workload
@@ -38,11 +40,8 @@ def built(started: float, seconds: float, **more: object) -> BuildFinished:
 
 
 def kept(*events: BuildFinished | Measured | Waited) -> tuple[Span, ...]:
-    """What the keeper of a run that began at 100 makes of them."""
-    keeper = TimelineKeeper(began=100.0)
-    for event in events:
-        keeper(event)
-    return keeper.timeline().spans
+    """What becomes of them in a run that began at 100."""
+    return timeline_of(100.0, [(0.0, event) for event in events]).spans
 
 
 def test_a_build_is_on_its_worker_with_its_stages_inside() -> None:
@@ -98,16 +97,13 @@ def test_what_began_before_the_run_is_cut_at_its_beginning() -> None:
 
 
 def test_a_duel_is_on_the_engines_lane() -> None:
-    keeper = TimelineKeeper(began=100.0)
-    keeper(DuelStarted((A, B)), at=102.0)
-    keeper(DuelEnded(A, (), 7), at=105.0)
-    assert keeper.timeline().spans == (Span("engine", "duel", 2.0, 3.0),)
+    heard = [(102.0, DuelStarted((A, B))), (105.0, DuelEnded(A, (), 7))]
+    assert timeline_of(100.0, heard).spans == (Span("engine", "duel", 2.0, 3.0),)
 
 
 def test_all_other_events_are_ignored() -> None:
     workload = a_workload()
-    keeper = TimelineKeeper()
-    for event in (
+    events = (
         RunStarted(a_run(workload), None, 0),
         BuildStarted(A),
         MeasureStarted(A),
@@ -116,9 +112,8 @@ def test_all_other_events_are_ignored() -> None:
         RaceAdvanced(1, 2),
         DuelEnded(A, (), 1),
         Noted("hello"),
-    ):
-        keeper(event)
-    assert keeper.timeline() == Timeline()
+    )
+    assert timeline_of(100.0, [(101.0, event) for event in events]) == Timeline()
 
 
 def micros(config: Config) -> float:
@@ -127,10 +122,15 @@ def micros(config: Config) -> float:
 
 @pytest.mark.slow
 def test_a_real_tuning_leaves_builds_and_visits_that_do_not_overlap_in_their_lane() -> None:
-    keeper = TimelineKeeper()
+    began, heard = time.monotonic(), list[tuple[float, Event]]()
     target = FakeTarget([{"t": t} for t in range(50, 60)], micros, building=True)
-    result = tune(target, store=MemoryStore(), jobs=2, on_event=keeper)
-    spans = [span for span in keeper.timeline().spans if span.depth == 0]
+    result = tune(
+        target,
+        store=MemoryStore(),
+        jobs=2,
+        on_event=lambda event: heard.append((time.monotonic(), event)),
+    )
+    spans = [span for span in timeline_of(began, heard).spans if span.depth == 0]
     built = [span.config_id for span in spans if span.name == "build"]
     assert sorted(built) == sorted(trial.config.id for trial in result.trials)
     assert {span.lane for span in spans} >= {"device", "worker 0"}

@@ -23,7 +23,7 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import WALL_PHASES
 from whet.engine import Plan, tune
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel
 from whet.workers.pool import open_pool

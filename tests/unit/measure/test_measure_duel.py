@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from whet.measure.racing.duel import Duel
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import Duel, DuelPolicy
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from scipy.stats import norm, t
 
-from whet.measure.racing.policy import RacePolicy
-from whet.measure.racing.race import Exit, Race, SampleRequest
+from whet.measure.racing.race import Exit, Race, RacePolicy, SampleRequest
 from whet.measure.racing.stats import percent_text
 from whet.testing.fakes import FakeDevice, NoiseModel
 

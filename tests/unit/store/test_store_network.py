@@ -11,8 +11,8 @@ import pytest
 
 from whet.core.errors import StoreError
 from whet.core.workload import Workload
-from whet.store import SqliteStore, filesystems, open_store, opening, unsent
-from whet.store.filesystems import network_filesystem
+from whet.store import SqliteStore, connecting, open_store, opening, unsent
+from whet.store.connecting import network_filesystem
 from whet.testing.samples import a_trial, a_workload
 from whet.testing.store_kit_base import in_child
 
@@ -24,16 +24,16 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mount:
     """`mount(folder, "nfs4")`: the system then says so of that folder, as it would say it."""
     table = tmp_path / "mountinfo"
     table.write_text("27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n")
-    monkeypatch.setattr(filesystems, "MOUNTS", table)
-    monkeypatch.setattr(filesystems, "_found", {})
-    monkeypatch.setattr(filesystems, "_is_disk", lambda device: False)
+    monkeypatch.setattr(connecting, "MOUNTS", table)
+    monkeypatch.setattr(connecting, "_found", {})
+    monkeypatch.setattr(connecting, "_is_disk", lambda device: False)
 
     def mounted(folder: Path, kind: str, options: str = "rw") -> None:
         point = str(folder).replace(" ", r"\040")
         line = f"90 27 0:50 / {point} rw,relatime shared:7 - {kind} server:/x {options}\n"
         with table.open("a") as file:
             file.write(line)
-        monkeypatch.setattr(filesystems, "_found", {})
+        monkeypatch.setattr(connecting, "_found", {})
 
     return mounted
 
@@ -97,7 +97,7 @@ def test_a_sandbox_that_serves_its_own_files_is_local(share: Path, mount: Mount)
 def test_where_the_system_does_not_tell_a_folder_is_local(
     tmp_path: Path, mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystems, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(connecting, "MOUNTS", tmp_path / "none")
     assert network_filesystem(tmp_path) == ""
 
 
@@ -199,7 +199,7 @@ class TestAHomeOnANetwork:
     def scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / "scratch"
         folder.mkdir()
-        monkeypatch.setattr(filesystems, "SCRATCH", (str(folder),))
+        monkeypatch.setattr(connecting, "SCRATCH", (str(folder),))
         monkeypatch.setattr(opening, "_told", set())
         return folder
 

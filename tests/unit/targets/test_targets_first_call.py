@@ -15,7 +15,7 @@ from whet.engine.recall import CUT_BY_0_1, Knowledge
 from whet.engine.steps import samples
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Sampled, Visit
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 FOREVER = 600.0
 

@@ -10,7 +10,7 @@ import pytest
 import whet
 from whet.core.errors import UsageError
 from whet.core.status import Status
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 
 
 def test_a_misspelt_parameter_is_named_before_anything_runs():

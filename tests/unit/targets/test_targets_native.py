@@ -10,7 +10,7 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.status import Status
 from whet.engine.target import BenchLimits
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.targets.native.arguments import check_names, declarations
 
 SCALE = "void scale(float *x, int n) { for (int i = 0; i < n; i++) x[i] *= FACTOR; }"

@@ -11,14 +11,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 from weakref import WeakSet
 
 from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.engine.executors.node_pool import DividedPool, NodePool
-from whet.engine.executors.protocol import Seat, SeatFacts, SeatLostError, facts_here
+from whet.engine.executors.protocol import (
+    DeviceExecutor,
+    Seat,
+    SeatFacts,
+    SeatLostError,
+    facts_here,
+)
 from whet.engine.executors.ray_cluster import (
     BOARD,
     NAMESPACE,
@@ -125,7 +131,7 @@ class RayBuilds:
             done.set_exception(SeatLostError(self.name, why))
 
 
-class RayExecutor:
+class RayExecutor(DeviceExecutor):
     """`address` is that of a cluster, or `local` for one that is started here and ends with it.
 
     `measure_on="cpu"` is for kernels that run on the CPU: then a machine is a seat. `build_on` is
@@ -208,12 +214,6 @@ class RayExecutor:
                     ray.kill(actor)
             if self._own:
                 ray.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _no_seat(self, address: str) -> str:
         why = "; ".join(self._refused.values())

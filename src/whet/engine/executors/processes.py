@@ -6,12 +6,17 @@ import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 from weakref import WeakSet
 
-from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
-from whet.engine.executors.protocol import DEVICE_VARIABLE, Seat, SeatFacts, facts_here
+from whet.engine.executors.protocol import (
+    DEVICE_VARIABLE,
+    DeviceExecutor,
+    Seat,
+    SeatFacts,
+    facts_here,
+)
 from whet.measure.gpu.nvml import installed_gpu
 from whet.workers import process
 from whet.workers.session import RemoteObject, Session
@@ -84,7 +89,7 @@ class ProcessSeat:
         return InEnvironment(self._variables, process.pack(factory, "the factory"))
 
 
-class ProcessPerDevice:
+class ProcessPerDevice(DeviceExecutor):
     """`environment` gives what a process needs to see one device alone. Devices of another kind
     than the first are not used. Builds stay in this machine's pool."""
 
@@ -110,24 +115,12 @@ class ProcessPerDevice:
     def seats(self) -> Sequence[Seat]:
         return self._seats
 
-    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
-        return None
-
-    def build_slots(self, mode: str) -> int | None:
-        return None
-
     def refused(self) -> Sequence[str]:
         return self._refused
 
     def close(self) -> None:
         for seat in self._seats:
             seat.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _kind(variables: Mapping[str, str]) -> str:

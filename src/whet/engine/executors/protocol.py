@@ -73,27 +73,31 @@ class DeviceExecutor(Protocol):
     order of that list keeps it.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def seats(self) -> Sequence[Seat]: ...
 
     def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
         """Where builds of this mode run; None: in a pool of this machine, as ever. The mode
         `divided` is `fork` whose tasks have a first part; `jobs` of these may run here at once."""
+        return None
 
     def build_slots(self, mode: str) -> int | None:
         """How many builds run at once there; None where there are no builders."""
+        return None
 
     def refused(self) -> Sequence[str]:
         """Devices and nodes that are not used, each with the reason, as sentences."""
+        return ()
 
     def close(self) -> None:
         """Ends everything it started, also on other machines. May be called twice."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 _PACKAGES = ("triton", "torch", "numpy")

@@ -41,17 +41,17 @@ from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 from whet.engine.crash_report import noticed
 from whet.engine.fallback.inheritance import inheritance_candidates
-from whet.engine.fallback.mode import current_mode
+from whet.engine.fallback.mode import mode_for
 from whet.engine.fallback.untuned import choose
 from whet.engine.guard import LaunchJournalOutside
 from whet.engine.log import log_event, logger
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.steps.record import Candidate
-from whet.engine.target import BenchLimits, Target, bit_check_of, mode_of
+from whet.engine.target import BenchLimits, Target, bit_check_of
 from whet.measure import Hopeless
 from whet.measure.bench.protocol import Bench, Sampled, Visit
-from whet.measure.racing.duel import Duel, DuelOutcome
-from whet.measure.racing.policy import DuelPolicy, RacePolicy
+from whet.measure.racing.duel import Duel, DuelOutcome, DuelPolicy
+from whet.measure.racing.race import RacePolicy
 from whet.measure.racing.stats import percent_text
 from whet.store import MemoryStore, Store, open_store
 
@@ -195,9 +195,7 @@ class IdleRace:
         memory = self._settings.memory_bytes or memory_info("MemAvailable")
         limits = BenchLimits(memory, first_call_s=lambda: self._settings.first_call_s)
         bench = self._stack.enter_context(closing(self._target.bench(limits)))
-        self._marking = LaunchJournalOutside(
-            self._store, self._target.workload(), lambda: bench.in_process
-        )
+        self._marking = LaunchJournalOutside(self._store, self._target.workload(), bench)
         self._marking.refuse_if_lost()
         yield from self._enter(bench, self.champion, None)
         if self.champion.status is not None:
@@ -575,7 +573,7 @@ def refine(
     """
     settings = settings or resolve_settings().settings
     allowance = allowance or TimeBudget(settings.idle_share)
-    mode = current_mode(mode_of(target), settings)
+    mode = mode_for(target, settings=settings)
     if mode != "tune":
         where = settings.store if store is None else store
         choice = choose(target, store=where, mode=mode)

@@ -26,7 +26,7 @@ from whet.engine.log import say_once
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
 from whet.engine.turns import shared_locks
-from whet.store import sqlite  # noqa: F401 - nearly every store is a file; a call need not load it
+from whet.store import sql  # noqa: F401 - nearly every store is a file; a call need not load it
 from whet.store.opening import (
     is_missing,
     lock_folder,

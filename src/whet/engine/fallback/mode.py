@@ -47,6 +47,13 @@ def current_mode(own: Mode | None = None, settings: Settings | None = None) -> M
     return _by_environment(*map(os.environ.get, names))
 
 
+def mode_for(target: object, mode: Mode | None = None, settings: Settings | None = None) -> Mode:
+    """`mode` where it is given, else the current one for a target of this kind."""
+    if mode is not None:
+        return checked_mode(mode)
+    return current_mode(getattr(target, "mode", None), settings)
+
+
 @lru_cache(maxsize=32)
 def _by_environment(*_: str | None) -> Mode:
     """A file is read once for each place it may be in: calls that come here may be frequent."""

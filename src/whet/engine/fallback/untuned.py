@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from whet.core.config import Config, freeze_value
 from whet.core.errors import NotTunedError, SpaceError, StoreError, TuningFailedError
-from whet.core.mode import Mode, checked_mode
+from whet.core.mode import Mode
 from whet.core.run import Choice, Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.fallback.mode import current_mode
-from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_locked, own_lock
+from whet.engine.fallback.mode import mode_for
+from whet.engine.lockfile.in_force import in_force, lock_holds, locked_by, not_locked
 from whet.engine.log import log_event, logger
 from whet.engine.recall import timed_like
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import Relaunchable, Target, Traceable, bit_check_of, mode_of, quick_space
+from whet.engine.target import Relaunchable, Target, Traceable, bit_check_of, quick_space
 from whet.store import Pick, Store, open_if_there, open_store, store_place
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def choose(
     `record` also records that it was missing, and `off` opens no store and returns the first
     config. With a lock file, `cached` and `require` choose from that file alone.
     """
-    mode = current_mode(mode_of(target)) if mode is None else checked_mode(mode)
+    mode = mode_for(target, mode)
     lock = lock_for(target, mode)
     if lock is not None:
         return chosen_from(lock, target, mode)
@@ -87,7 +87,7 @@ def choose(
 
 def lock_for(target: object, mode: Mode, settings: Settings | None = None) -> LockFile | None:
     """The lock file that a choice for this target comes from; None where no lock holds."""
-    own = own_lock(target)
+    own: str | None = getattr(target, "lock", None)
     if settings is None:
         if not lock_holds(own, mode):
             return None
@@ -130,7 +130,7 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
         sure = 1.0 / (1 + len(exact.rivals))
         return Choice(exact.trial.config, "exact", sure, _reason(exact))
     if mode == "require":
-        raise _missing(target, workload, mode, store)
+        raise not_tuned(target, workload, mode, store)
     if mode == "record":
         record_miss(target, workload, store)
     if bit_check_of(target) == "bitwise":
@@ -142,11 +142,6 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
     if choice is not None and _offers(target, choice.config):
         return choice
     return first_choice(target, "no results for this kernel; using the author's first config")
-
-
-def _missing(target: Target, workload: Workload, mode: Mode, store: Store) -> NotTunedError:
-
-    return not_tuned(target, workload, mode, store)
 
 
 def _reason(pick: Pick) -> str:
@@ -246,7 +241,7 @@ def stored_result(target: Target, store: Store, mode: Mode) -> Result:
     if pick is None:
         if mode == "record":
             record_miss(target, workload, store)
-        raise _missing(target, workload, mode, store)
+        raise not_tuned(target, workload, mode, store)
     best, runs = pick.trial, store.runs(workload.id)
     run = next((run for run in runs if run.best == best.config), None) or Run(
         workload=workload,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from whet.core.mode import Mode
 from whet.engine.log import warn
@@ -94,14 +94,6 @@ NAME = "whet.lock"
 LOCKED_MODES: tuple[Mode, ...] = ("cached", "require")
 
 
-@runtime_checkable
-class OwnLock(Protocol):
-    """A target whose author gave it a lock file with `lock=`."""
-
-    @property
-    def lock(self) -> str | None: ...
-
-
 _read: dict[str, LockFile] = {}
 _reading = Lock()
 
@@ -132,8 +124,3 @@ def lock_holds(own: str | Path | None, mode: Mode) -> bool:
 @lru_cache(maxsize=32)
 def _by_environment(*_: str | None) -> bool:
     return resolve_settings().settings.lock is not None
-
-
-def own_lock(target: object) -> str | None:
-    """What `OwnLock` says; None for a target that is no such one. Every look-up asks."""
-    return getattr(target, "lock", None)

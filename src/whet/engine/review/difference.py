@@ -10,7 +10,7 @@ from typing import Literal
 from whet.core.config import Config
 from whet.core.timing import CONFIDENCE, Timing
 from whet.core.workload import Workload
-from whet.measure.racing.policy import RacePolicy
+from whet.measure.racing.race import RacePolicy
 from whet.measure.racing.stats import Noise, Ratio, interval
 from whet.store import Store, WorkloadSummary
 from whet.store.matching import differences

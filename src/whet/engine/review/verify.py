@@ -23,7 +23,7 @@ from whet.engine.review.difference import ratio_between, why_not_comparable
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
 from whet.measure.bench.protocol import Bench, Visit
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import DuelPolicy
 from whet.measure.racing.stats import Ratio, paired_ratio
 from whet.store import Store
 from whet.store.matching import differences
@@ -279,7 +279,7 @@ def measure_beside(
         lambda: settings.first_call_s,
     )
     with closing(target.bench(limits)) as bench:
-        marking = LaunchJournalOutside(store, workload, lambda: bench.in_process)
+        marking = LaunchJournalOutside(store, workload, bench)
         marking.refuse_if_lost()
         if bench.in_process:
             _blame(beside, died)

@@ -97,7 +97,7 @@ class Builds:
             candidate.ready = True
             return True
         self.builder.submit(candidate.config, job, AT_ONCE, limit_s=self.limit_s)
-        while (left := seconds_left()) > 0 and not self.guard.gave_up:
+        while (left := seconds_left()) > 0 and not self.guard.watch.gave_up:
             for result in self._results(min(3600.0, left)):
                 if result.config.id == candidate.id:
                     self._built(result)
@@ -123,7 +123,7 @@ class Builds:
         found: list[BuildResult] = []
         end = time.monotonic() + timeout
         with self.guard.waiting(self.builder, self.limit_s):
-            while not found and self.builder.pending and not self.guard.gave_up:
+            while not found and self.builder.pending and not self.guard.watch.gave_up:
                 left = end - time.monotonic()
                 found = self.builder.ready(max(0.0, min(1.0, left)))
                 if left <= 0:

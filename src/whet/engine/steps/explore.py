@@ -16,7 +16,6 @@ from whet.measure.bench.bits import ReferenceBench
 from whet.measure.bench.protocol import ParallelBench
 from whet.measure.racing.race import Exit
 from whet.search import Sparing, Strategy
-from whet.workers.process import no_forks
 
 # Builds per core in one batch, where building must pause for measuring. It starts small, so that
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.
@@ -80,11 +79,11 @@ class Exploration:
             except HostFailure:
                 self._look_at_the_rest()
                 raise
-            if self._sampler.seconds_left <= self._sampler.finals_s:
+            if self._sampler.exploring_s <= 0:
                 self._cut_short = Stop.TIME
                 self._sampler.builds.builder.cancel_all()
                 break
-            if self._sampler.guard.gave_up:
+            if self._sampler.guard.watch.gave_up:
                 self._cut_short = Stop.BUILDS
                 break
             if self._may_measure:
@@ -105,7 +104,7 @@ class Exploration:
         """Never before those that are looked at in any case have their outcomes."""
         if not isinstance(self._strategy, Sparing) or not self._settled_must:
             return False
-        with self._sampler.guard.searching(), no_forks():
+        with self._sampler.guard.searching():
             return self._strategy.enough
 
     @property
@@ -120,6 +119,9 @@ class Exploration:
     def _has_outcome(self, config: Config) -> bool:
         candidate = self._sampler.candidates.get(config.id)
         return config.id in self._known or (candidate is not None and candidate.trial is not None)
+
+    def _is_known(self, config: Config) -> bool:
+        return config.id in self._known or config.id in self._sampler.candidates
 
     def _leave_the_rest(self) -> None:
         """Builds under way are given up; what is built is looked at."""
@@ -180,27 +182,22 @@ class Exploration:
         wanted = min(wanted, self._room)
         if wanted <= 0 or self._exhausted:
             return
-        authors = [] if self._asked else [*self._authors_first(), *self._wanted]
+        # Whatever the strategy thinks of the author's own: people have that, and compare with it.
+        authors = [] if self._asked else [one for one in self._must if not self._is_known(one)]
         more = max(0, wanted - len(authors))
         if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
             more = 0  # what these are like says which others are worth a build
-        with self._sampler.guard.searching(), no_forks():
+        with self._sampler.guard.searching():
             configs = self._strategy.ask(more) if more else []
         # One that spares builds may want to hear first what comes of those under way.
         waits = isinstance(self._strategy, Sparing) and waiting > 0
         self._exhausted = not configs and more > 0 and not waits
         self._batch = min(2 * self._batch, LARGEST_BATCH)
         new = [config for config in configs if config.id not in self._sampler.candidates]
-        self._start_all(list(dict.fromkeys((*authors, *new))))
+        self._start_all([*{config.id: config for config in (*authors, *new)}.values()])
 
     def _start_all(self, configs: Sequence[Config]) -> None:
         self._fail([found for config in configs if (found := self._start(config))])
-
-    def _authors_first(self) -> list[Config]:
-        """Whatever the strategy thinks of it: it is what people have now, and compare with."""
-        first = self._sampler.target.space.first
-        tried = first is None or first.id in self._sampler.candidates or first.id in self._known
-        return [] if tried or first is None else [first]
 
     def _start(self, config: Config) -> tuple[Candidate, ConfigFailure] | None:
         candidate = Candidate(config, order=len(self._sampler.candidates))
@@ -217,11 +214,7 @@ class Exploration:
     def _collect(self, *, block: bool) -> None:
         if not self._sampler.builds.builder.pending:
             return
-        timeout = (
-            max(0.0, min(3600.0, self._sampler.seconds_left - self._sampler.finals_s))
-            if block
-            else 0.0
-        )
+        timeout = max(0.0, min(3600.0, self._sampler.exploring_s)) if block else 0.0
         failed: list[tuple[Candidate, ConfigFailure]] = []
         for done in self._sampler.builds.collect(timeout):
             if isinstance(done, Candidate):
@@ -233,7 +226,7 @@ class Exploration:
     def _look_at_the_rest(self) -> None:
         """Nothing more can be built; the best may be among what is."""
         self._sampler.builds.builder.cancel_all()
-        while self._built and self._sampler.seconds_left > self._sampler.finals_s:
+        while self._built and self._sampler.exploring_s > 0:
             candidates = self._distinct(self._next())
             if candidates:
                 self._look_at(candidates)
@@ -270,14 +263,13 @@ class Exploration:
             same = self._sampler.target.twin(candidate.config, candidate.facts)
             if same in seen:
                 self._push(candidate)
-            elif not self._is_twin(candidate):
+            elif not self._is_twin(candidate, same):
                 chosen.append(candidate)
                 seen.update(() if same is None else (same,))
         return chosen
 
-    def _is_twin(self, candidate: Candidate) -> bool:
+    def _is_twin(self, candidate: Candidate, same: Hashable | None) -> bool:
         """The same binary again: what was measured of its twin holds for it."""
-        same = self._sampler.target.twin(candidate.config, candidate.facts)
         twin = None if same is None else self._measured_as.get(same)
         if twin is None or twin.timing is None:
             return False
@@ -358,7 +350,7 @@ class Exploration:
 
     def _tell(self, trials: Sequence[Trial]) -> None:
         if trials:
-            with self._sampler.guard.searching(), no_forks():
+            with self._sampler.guard.searching():
                 self._strategy.tell(trials)
 
 

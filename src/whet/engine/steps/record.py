@@ -245,51 +245,25 @@ def _rank(timing: Timing | None) -> tuple[bool, float]:
 _VISIT = ("load", "first_call", "check", "warmup", "measure")
 
 
-class TimelineKeeper:
-    """Subscribes to a run's events, of which it keeps those that tell when something happened.
-
-    `began` is the reading of `clock` at which the run began, now unless given. Listening costs
-    next to nothing; the timeline is made when it is asked for.
-    """
-
-    def __init__(
-        self, began: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clock = clock
-        self._began = clock() if began is None else began
-        self._timed: list[BuildFinished | Measured] = []
-        self._duel_began: float | None = None
-        self._duels: list[tuple[float, float]] = []
-        self._waits: list[tuple[float, float]] = []
-
-    def __call__(self, event: Event, at: float | None = None) -> None:
-        """`at` is when it was heard, now unless given."""
-        at = self._clock() if at is None else at
-        if isinstance(event, BuildFinished | Measured):
-            self._timed.append(event)
-        elif isinstance(event, Waited):
-            self._waits.append((event.started, event.ended))
-        elif isinstance(event, DuelStarted):
-            self._duel_began = at
-        elif isinstance(event, DuelEnded) and self._duel_began is not None:
-            self._duels.append((self._duel_began, at))
-            self._duel_began = None
-
-    def timeline(self) -> Timeline:
-        spans = [Span("engine", "duel", start, end - start) for start, end in self._duels]
-        spans += [Span("engine", "wait for others", a, b - a) for a, b in self._waits]
-        for event in self._timed:
-            spans += _build(event) if isinstance(event, BuildFinished) else _visit(event)
-        spans = [found for span in spans if (found := _since(span, self._began))]
-        return Timeline(tuple(sorted(spans, key=lambda span: (span.start_s, span.depth))))
-
-
 def timeline_of(began: float, heard: Iterable[tuple[float, Event]]) -> Timeline:
     """Of a run that began at `began`, by the monotonic clock, and what was heard of it when."""
-    keeper = TimelineKeeper(began)
+    spans: list[Span] = []
+    duel_began: float | None = None
     for at, event in heard:
-        keeper(event, at)
-    return keeper.timeline()
+        if isinstance(event, BuildFinished):
+            spans += _build(event)
+        elif isinstance(event, Measured):
+            spans += _visit(event)
+        elif isinstance(event, Waited):
+            waited_s = event.ended - event.started
+            spans.append(Span("engine", "wait for others", event.started, waited_s))
+        elif isinstance(event, DuelStarted):
+            duel_began = at
+        elif isinstance(event, DuelEnded) and duel_began is not None:
+            spans.append(Span("engine", "duel", duel_began, at - duel_began))
+            duel_began = None
+    inside = [found for span in spans if (found := _since(span, began))]
+    return Timeline(tuple(sorted(inside, key=lambda span: (span.start_s, span.depth))))
 
 
 def _build(event: BuildFinished) -> Iterator[Span]:

@@ -15,10 +15,10 @@ from whet.core.config import Config
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
-from whet.core.process import memory_info
 from whet.core.run import Outcome, Result, Stop
 from whet.core.status import Status
 from whet.core.trial import Cost, Trial
+from whet.core.workload import Workload
 from whet.engine import crash_report
 from whet.engine.executors.current import builds_on
 from whet.engine.executors.protocol import DeviceExecutor
@@ -47,12 +47,11 @@ from whet.engine.recall import (
 )
 from whet.engine.settings import Settings
 from whet.engine.steps.build import Builds
-from whet.engine.steps.duel import Contest, Duels, Winner
 from whet.engine.steps.explore import Exploration
-from whet.engine.steps.race import lowest_median, race
+from whet.engine.steps.finals import Contest, Duels, Winner, lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder, timeline_of
 from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
-from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target, bit_check_of
+from whet.engine.target import BenchLimits, BuiltAhead, Target, bit_check_of
 from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
 from whet.measure.bench.protocol import Bench
 from whet.measure.racing.race import Race
@@ -69,6 +68,7 @@ class TuningRun:
     def __init__(
         self,
         target: Target,
+        workload: Workload,
         search: str,
         strategy: Callable[[], Strategy],
         store: Store,
@@ -78,8 +78,9 @@ class TuningRun:
         ledger: WallLedger,
         on_event: Callable[[Event], None] | None,
         shield: Shield,
-        executor: DeviceExecutor | None = None,
-        confirm: bool = False,
+        executor: DeviceExecutor | None,
+        confirm: bool,
+        known: Knowledge,
     ) -> None:
         self.target = target
         self._confirm = confirm
@@ -88,17 +89,15 @@ class TuningRun:
         self.store = store
         self.settings = settings
         self._plan = plan
-        self._compares_bits = isinstance(target, BitChecked) and target.bit_check is not None
         self.ledger = ledger
         self.shield = shield
-        self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
-        started = start_after(store, target.workload().id)
-        self.run = new_run(target, settings, budget, search, started)
+        started = start_after(store, workload.id)
+        self.run = new_run(workload, target.space, settings, budget, search, started)
         self._began = time.monotonic()
         self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
         self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)
-        self.known = self.recall()
+        self.known = known
         self._exhaustive = False
         self._stopped: Stop | None = None
         self._crash_report = crash_report.CrashReport()
@@ -173,7 +172,6 @@ class TuningRun:
                 "more or less"
             )
         with self.shield.held():
-            self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
         if self.known.contested:
@@ -192,7 +190,7 @@ class TuningRun:
 
     def recall(self) -> Knowledge:
         samples = self._plan.fixed_samples or 0
-        return recalled(self.target, self.store, self.settings, self._memory, samples)
+        return recalled(self.target, self.run.workload, self.store, self.settings, samples)
 
     def _planned(self) -> int | None:
         count = self.target.space.count
@@ -207,13 +205,14 @@ class TuningRun:
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
-            if self._compares_bits:
-                say_price(self._sampler, winner, self.known)
+            say_price(self._sampler, winner, self.known)
             return self._contest.judged(winner) if self.known.contested else winner
 
     def _opened(self, stack: ExitStack) -> Sampler:
         """Entered last, left first: a kernel must not run on while its builder is closed."""
-        jobs, shared, slots = self.settings.jobs, self._pool_ahead(), None
+        self._ahead = self.target.ahead() if isinstance(self.target, BuiltAhead) else None
+        shared: PoolSource | None = None if self._ahead is None else self._ahead.pool
+        jobs, slots = self.settings.jobs, None
         if self._executor is not None:
             shared, slots = builds_on(self._executor, self.target, shared, jobs)
         builder = stack.enter_context(
@@ -227,9 +226,7 @@ class TuningRun:
         )
         stack.enter_context(self._watch.kept())
         bench = self._measuring(stack)
-        journal = LaunchJournal(
-            self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
-        )
+        journal = LaunchJournal(self.store, self.run.workload, self.run.id, self.shield, bench)
         journal.refuse_if_lost()
         if self._crash_report.open:
             self._look_back(isolated=not bench.in_process)
@@ -261,13 +258,11 @@ class TuningRun:
             candidates=candidates,
         )
 
-    def _pool_ahead(self) -> PoolSource | None:
-        return self.target.pool if isinstance(self.target, BuiltAhead) else None
-
     def _measuring(self, stack: ExitStack) -> Bench:
         isolate = self.settings.isolate or bool(self._crash_report.open)
         device_memory = self.settings.device_memory_bytes
-        limits = BenchLimits(self._memory, isolate, device_memory, self._first_call_s)
+        memory = self.settings.memory_bytes
+        limits = BenchLimits(memory, isolate, device_memory, self._first_call_s)
         method = self.target.method
         if self._executor is None:
             bench = self.target.bench(limits)
@@ -275,15 +270,14 @@ class TuningRun:
             from whet.engine.executors.spread import bench_on  # few have more than one device
 
             bench = bench_on(self._executor, self.target, limits, self.store, self.recorder.note)
-        if self._compares_bits:
-            bench = compared(bench, self.target, self.known)
+        bench = compared(bench, self.target, self.known)
         stack.enter_context(closing(bench))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
         return bench
 
     def _explore(self) -> None:
-        with self.ledger.phase("search"), no_forks():
+        with self._sampler.guard.searching():
             self._strategy.tell(list(self.known.settled.values()))
         exploration = Exploration(
             self._sampler,
@@ -313,7 +307,7 @@ class TuningRun:
 
     @property
     def _built_ahead(self) -> list[Config]:
-        ahead = self.target.built_ahead if isinstance(self.target, BuiltAhead) else ()
+        ahead = () if self._ahead is None else self._ahead.built_ahead
         return [config for config in ahead if config.id not in self.known.settled]
 
     @property
@@ -469,7 +463,7 @@ def compared(bench: Bench, target: Target, known: Knowledge) -> Bench:
 
 
 def say_price(sampler: Sampler, winner: Winner | None, known: Knowledge) -> None:
-    """How much faster the best would have been without the check."""
+    """How much faster the best would have been without the check, where there is one."""
     bench = sampler.bench
     if not isinstance(bench, ReferenceBench):
         return

@@ -109,10 +109,11 @@ class Sampler:
     def finals_s(self) -> float:
         """Kept for the finals as soon as there are two to compare: what the pick's duel with the
         first config takes, and at most half of the budget."""
-        seconds, first, best = self.budget.seconds, self.target.space.first, self.race.incumbent
+        seconds = self.budget.seconds
         if seconds is None or self.looks < 2:
             return 0.0
-        ids = [first.id if first else None, best]
+        first = self.target.space.first
+        ids = [first.id if first else None, self.race.incumbent]
         known = [self.candidates[id].known_timing for id in ids if id in self.candidates]
         pair = [timing.median_ns / 1e9 for timing in known if timing is not None]
         # That it is hopeless takes fewer rounds to see.
@@ -120,6 +121,11 @@ class Sampler:
         rounds = 2 if apart else PAIRS_WITH_DEFAULT
         least = least_finals_s(self.budget) * (2 if self.race.noise > VERY_NOISY else 1)
         return min(seconds / 2, max(least, rounds * sum(pair)))
+
+    @property
+    def exploring_s(self) -> float:
+        """What is left for configs that were not looked at yet."""
+        return self.seconds_left - self.finals_s
 
     @property
     def _spare_s(self) -> float | None:
@@ -372,7 +378,7 @@ class Sampler:
     @contextmanager
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
         """A visit to the bench, guarded, which is then reported."""
-        configs = tuple(dict.fromkeys(candidate.config for candidate in candidates))
+        configs = tuple({candidate.id: candidate.config for candidate in candidates}.values())
         limit_s = (self.look_limit_s + self.first_call_limit_s) * len(candidates)
         started, parts = time.monotonic(), dict[str, float]()
         try:

@@ -8,17 +8,41 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whet.core.frozen import FrozenMap
-from whet.measure.racing.policy import DuelPolicy
 from whet.measure.racing.stats import Ratio, middle_mean, paired_ratio, percent_text
 
 if TYPE_CHECKING:
     from whet.measure.racing.stats import Array
+
+
+@dataclass(frozen=True)
+class DuelPolicy:
+    """A duel is checked after `first_check` rounds and then ever more rarely, up to `max_rounds`,
+    or until `max_seconds` are over and it has had `min_rounds`.
+
+    `confidence` holds for the duel as a whole: over all its checks and all its contestants.
+    Two kernels are equal when their ratio is known to lie within ±`equal_within`.
+    """
+
+    first_check: int = 6
+    growth: float = 1.35
+    min_rounds: int = 1
+    max_rounds: int = 30
+    max_seconds: float | None = 10.0
+    confidence: float = 0.95
+    equal_within: float = 0.005
+
+    def head_to_head(self, min_rounds: int) -> DuelPolicy:
+        """For two of whom one must be shown to be faster, in up to four times the rounds. It is
+        checked as soon as anything can be shown and seldom after that: every check makes the others
+        stricter."""
+        most = 4 * self.max_rounds
+        return replace(self, min_rounds=min_rounds, first_check=10, growth=3.0, max_rounds=most)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whet.measure.racing.policy import RacePolicy
 from whet.measure.racing.stats import (
     MEDIAN_GAP,
     Estimate,
@@ -40,6 +39,36 @@ if TYPE_CHECKING:
     from whet.measure.racing.stats import Array
 
 Place = Literal["in", "out"]
+
+
+@dataclass(frozen=True)
+class RacePolicy:
+    """All noises are relative, and the least that anybody may claim: `noise_floor` of one sample,
+    `visit_noise` of a kernel's level between two visits, `rerun_noise` between two runs.
+
+    A config is out at once when it is `hopeless` times slower than the best. A closer call waits
+    until the device's pace has been checked, which happens every `anchor_every` such calls; one
+    that misses by less than `second_visit` times is looked at once more before.
+    A warm-up that is `hopeless_warm_up` times slower than the best, and `warm_up_slack_ns` more,
+    ends a config without a sample. Rounds end at `finalists` configs, at ±`precision`, or after
+    `max_samples` each; while more than `crowd` are left, at most half of them survive a round.
+    """
+
+    first_samples: int = 2
+    growth: int = 2
+    max_samples: int = 32
+    finalists: int = 4
+    crowd: int = 16
+    confidence: float = 0.95
+    precision: float = 0.01
+    noise_floor: float = 0.005
+    visit_noise: float = 0.01
+    rerun_noise: float = 0.02
+    hopeless: float = 1.5
+    hopeless_warm_up: float = 4.0
+    warm_up_slack_ns: float = 30_000.0
+    anchor_every: int = 4
+    second_visit: float = 1.0
 
 
 @dataclass(frozen=True)

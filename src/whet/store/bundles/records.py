@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from whet.core.errors import WhetError
 from whet.core.lazy import cached_property
 from whet.core.miss import Miss
 from whet.core.run import Run
@@ -38,7 +37,7 @@ from whet.store.bundles.archive import (
 )
 from whet.store.picking import picked
 from whet.store.protocol import Pick, WorkloadSummary
-from whet.store.rows import storable
+from whet.store.rows import UNREADABLE, storable
 
 WORKLOAD = {
     "kernel": NAME,
@@ -97,16 +96,6 @@ _RUN = {
 }
 _HEADER = {"id": NAME, "workload": WORKLOAD, "standing": [COUNT], "runs": COUNT, "trials": COUNT}
 _SUMMARY = {"workload": WORKLOAD, "trials": COUNT, "configs": COUNT, "ok": COUNT, "active": NUMBER}
-
-UNREADABLE = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    WhetError,
-)
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 

@@ -47,7 +47,7 @@ from whet.store.protocol import (
     StoreReader,
     WorkloadSummary,
 )
-from whet.store.sqlite import SqliteStore
+from whet.store.sql import SqliteStore
 from whet.store.sweeping import GcReport
 
 logger = logging.getLogger("whet")

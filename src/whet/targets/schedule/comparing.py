@@ -23,7 +23,7 @@ from whet.engine import tune
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
 from whet.measure.bench.protocol import Bench, Sampled, Visit
-from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.duel import DuelPolicy
 from whet.store import open_store
 from whet.store.scanning import code_folder
 from whet.targets.schedule.analysis import insight

@@ -24,13 +24,12 @@ from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
 from whet.targets.triton.keys import Menu, claimed_key, input_key, plain_config
 from whet.targets.triton.source import source_of
-from whet.targets.triton.warming.active import active
+from whet.targets.triton.warming.active import ActiveWarmup, active
 
 # The rest is imported where it is used: what is stored is neither built nor measured, and a new
 # process should find it at once.
 if TYPE_CHECKING:
     from whet.builds.job import Job
-    from whet.builds.shared import SharedPool
     from whet.core.miss import Argument, LaunchGrid
     from whet.engine.target import BenchLimits
     from whet.measure import Timer
@@ -120,10 +119,7 @@ class TritonTarget(QuickSpace):
             told = self._expected
         if told is not None:
             return told
-        from whet.measure.timer import as_timer
-
-        timer = as_timer(self._timer)
-        return Method(timer.name, timer.l2)
+        return Method(self._timer.name, self._timer.l2)
 
     @cached_property
     def _expected(self) -> Method | None:
@@ -138,8 +134,9 @@ class TritonTarget(QuickSpace):
 
     @cached_property
     def _timer(self) -> Timer:
-        timer: Timer = self.call.tuner.whet_timer()
-        return timer
+        from whet.measure.timer import as_timer
+
+        return as_timer(self.call.tuner.whet_timer())
 
     @cached_property
     def _binary_caches(self) -> list[BinaryCache]:
@@ -150,15 +147,8 @@ class TritonTarget(QuickSpace):
 
         return active_binary_caches()
 
-    @property
-    def pool(self) -> SharedPool | None:
-        program = active()
-        return None if program is None else program.pool
-
-    @property
-    def built_ahead(self) -> Sequence[Config]:
-        program = active()
-        return () if program is None else program.built_ahead
+    def ahead(self) -> ActiveWarmup | None:
+        return active()
 
     @property
     def bit_check(self) -> BitCheck | None:
@@ -283,10 +273,11 @@ class TritonTarget(QuickSpace):
 
     @cached_property
     def _ir_folder(self) -> Path | None:
+        if self._settings is None or not self._settings.keep_ir:
+            return None
         from whet.store import ir_folder
 
-        settings = self._settings
-        return ir_folder(settings.store) if settings is not None and settings.keep_ir else None
+        return ir_folder(self._settings.store)
 
     def bench(self, limits: BenchLimits) -> Bench:
         from whet.engine.turns import LONGEST_VISIT_S, OneAtATime

@@ -46,7 +46,8 @@ def gpu_plan() -> Plan:
     in a row, and launches that find nothing of the one before differ by 3 or 4 %, so that a duel
     takes longer."""
     from whet.engine.plan import Plan
-    from whet.measure.racing.policy import DuelPolicy, RacePolicy
+    from whet.measure.racing.duel import DuelPolicy
+    from whet.measure.racing.race import RacePolicy
 
     return Plan(
         race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15),

@@ -10,7 +10,7 @@ import whet
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.status import Status
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.targets.schedule.analysis import dependences_of
 from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payload_file import payload_file

@@ -18,7 +18,7 @@ from whet.targets.schedule.bindings import PROVIDERS, bindings
 OTHER = os.environ.get("WHET_XTC_PYTHON", "")
 SMOKE = """\
 import whet
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.payloads import matmul_bias_relu, softmax
 

@@ -10,7 +10,7 @@ from schedule_copies import in_copies
 from whet.core.errors import TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.store.sqlite import MemoryStore
+from whet.store import MemoryStore
 from whet.targets.schedule.analysis import insight
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.payloads import (

@@ -7,7 +7,6 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from whet.core.errors import UnforeseenCompileError, UsageError
@@ -111,12 +110,7 @@ class Seal(Observer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.open()
 
 

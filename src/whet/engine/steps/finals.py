@@ -1,23 +1,111 @@
-"""The duel: the last few side by side, and the winner against what would be used without it."""
+"""The finals: a race, with more samples for every config that may still win until few enough are
+left; then a duel of the last few, side by side, and of the winner with what would be used without
+it."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.core.event import DuelEnded, DuelStarted
+from whet.core.event import DuelEnded, DuelStarted, RaceAdvanced
 from whet.core.frozen import FrozenMap
 from whet.core.run import Run
+from whet.core.status import Status
 from whet.core.timing import median
 from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate, Recorder
-from whet.engine.steps.samples import PAIRS_WITH_DEFAULT, Sampler
-from whet.measure.racing.duel import Duel, DuelOutcome
-from whet.measure.racing.policy import DuelPolicy
+from whet.engine.steps.samples import NOISY, PAIRS_WITH_DEFAULT, Sampler
+from whet.measure.racing.duel import Duel, DuelOutcome, DuelPolicy
+from whet.measure.racing.race import Exit, SampleRequest
 from whet.measure.racing.stats import percent_text
+
+# Configs sampled in one round trip; between two of these the budget is looked at.
+BATCH = 32
+
+
+def race(sampler: Sampler) -> tuple[list[Candidate], bool]:
+    """Who is left, the best placed first, and whether the race came to its end.
+
+    A stored config takes part with its stored samples. Only when these cannot decide is it built
+    and measured again; from then on they are out of play, so that samples of two occasions are
+    never mixed.
+    """
+    rounds, noise = 0, sampler.race.noise
+    if noise > NOISY:
+        sampler.recorder.note(
+            f"times of the same config vary by {percent_text(math.expm1(noise))}, as if other work "
+            "were running; fewer configs are compared, more often"
+        )
+    end = max(sampler.half_left, sampler.finals_s)  # the rest goes to the duel
+    complete = not _cut_to(sampler, sampler.seconds_left - end)
+    while requests := sampler.race.plan():
+        if sampler.seconds_left <= end:
+            complete = False
+            break
+        for some in _batched(requests, BATCH):
+            if sampler.seconds_left > end:
+                _take(sampler, some)
+        rounds += 1
+        sampler.recorder.emit(RaceAdvanced(rounds, left=len(sampler.race.live)))
+    # More than can duel are left only when time ran out: then the best placed are.
+    _keep(sampler, sampler.plan.race.finalists)
+    return sampler.standing(), complete
+
+
+def lowest_median(sampler: Sampler) -> Candidate | None:
+    """Where everything had the same number of samples, there is no race."""
+    timed = [c for c in sampler.candidates.values() if c.trial and c.trial.status is Status.OK]
+    return min(timed, key=_median_then_order, default=None)
+
+
+def _take(sampler: Sampler, requests: Sequence[SampleRequest]) -> None:
+    """Single samples of configs at hand go in one round trip; the rest one by one."""
+    wanted = [(sampler.candidates[request.id], request.samples) for request in requests]
+    together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
+    taken = {candidate.id for candidate in together}
+    times = sampler.round(together) if together else {}
+    sampler.put_out([exit for id, ns in times.items() for exit in sampler.race.record(id, (ns,))])
+    for candidate, samples in wanted:
+        if candidate.id not in taken and sampler.race.verdict(candidate.id) == "in":
+            sampler.sample(candidate, samples)
+
+
+def _cut_to(sampler: Sampler, seconds: float) -> bool:
+    """Leaves as many as two passes have the time for, if more: of few that are measured again more
+    is known than of many that are not."""
+    standing, policy = sampler.standing(), sampler.plan.race
+    if len(standing) <= policy.finalists:
+        return False
+    spent, places = 0.0, 0
+    for candidate in standing:
+        timing = candidate.known_timing
+        spent += policy.first_samples * (0.0 if timing is None else timing.median_ns / 1e9)
+        places += spent <= seconds
+    return _keep(sampler, max(places, policy.finalists))
+
+
+def _keep(sampler: Sampler, places: int) -> bool:
+    standing = sampler.standing()
+    for place, candidate in enumerate(standing[places:], start=places + 1):
+        reason = (
+            f"place {place} of {len(standing)} when time ran out, which was enough for {places}"
+        )
+        sampler.put_out((*sampler.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
+    return len(standing) > places
+
+
+def _batched(requests: Sequence[SampleRequest], size: int) -> Iterator[Sequence[SampleRequest]]:
+    for start in range(0, len(requests), size):
+        yield requests[start : start + size]
+
+
+def _median_then_order(candidate: Candidate) -> tuple[float, int]:
+    assert candidate.timing is not None
+    return candidate.timing.median_ns, candidate.order
+
 
 # Where there was no time to show that a config is faster than the default, it is taken if that is
 # at least so likely. Less, and a default that everybody knows is left for what may be luck.
@@ -138,11 +226,8 @@ class Duels:
         people have is what matters most of a winner."""
         if default is None or default.known_timing is None or best.known_timing is None:
             return 0.0
-        pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
-        return max(
-            self._sampler.half_left,
-            min(self._sampler.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s),
-        )
+        pairs_s = 2 * PAIRS_WITH_DEFAULT * _round_s([default, best])
+        return max(self._sampler.half_left, min(self._sampler.seconds_left, pairs_s))
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
@@ -212,11 +297,11 @@ class Duels:
 
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""
-        by_id = {rival.id: rival for rival in rivals}
+        by_id, at_once = {rival.id: rival for rival in rivals}, _at_once(rivals)
         self._fought.append(duel)
         if self._sampler.seconds_left > end:
             self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
-        while self._sampler.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
+        while self._sampler.seconds_left > end and (turns := duel.next_rounds(at_once)):
             start = time.perf_counter()
             taken = self._sampler.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
@@ -278,7 +363,8 @@ def _at_once(rivals: Sequence[Candidate]) -> int:
 
 
 def _round_s(rivals: Sequence[Candidate]) -> float:
-    return sum(one.known_timing.median_ns for one in rivals if one.known_timing is not None) / 1e9
+    timings = [one.known_timing for one in rivals]
+    return sum(timing.median_ns for timing in timings if timing is not None) / 1e9
 
 
 def _preference(candidate: Candidate) -> tuple[Any, ...]:
