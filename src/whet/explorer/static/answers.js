@@ -5,7 +5,7 @@ import { el, fill } from "./dom.js"
 import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js"
 
 const QUESTIONS = [
-	["best", "Best config"],
+	["best", "The pick"],
 	["sure", "How sure is it"],
 	["failed", "What failed, and why"],
 	["matters", "What matters most"],
@@ -35,10 +35,12 @@ function commonError(ds) {
 	return counts[most] ? `Most often: ${ds.errors[most].split("\n")[0].slice(0, 200)}` : ""
 }
 
-function sureTexts(workload) {
+function sureTexts({ workload, ds }) {
 	const { equals, best: { ns, low_ns: low, high_ns: high, samples } } = workload
 	const from = samples ? ` from ${plural(samples, "sample")}` : ""
 	const interval = low == null ? `Too few samples for an interval${from}` : `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / ns, 2)} %), 95 % interval${from}`
+	const faster = ds?.disputed ? ds.fastest.filter(row => ds.finished[row] && ds.usable[row] < ds.usable[ds.best]).length : 0
+	if (faster) return [interval, `${plural(faster, "other config")} had a lower median`]
 	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }
@@ -77,12 +79,22 @@ function answerTexts(app) {
 		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
 		const faster = gainText(workload)
 		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
-		made.sure = sureTexts(workload)
+		made.sure = sureTexts(app)
 	}
 	made.failed = failureTexts(app)
 	made.matters = importance?.[0] ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
 	made.cost = costTexts(app)
 	return made
+}
+
+// The pick was compared side by side, or there was no time for that; medians alone say something else.
+function disputeText({ ds, workload }) {
+	const named = row => `${configText(variedOnly({ ds }, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
+	const why = workload.provisional
+		? "the budget ended before the two were compared side by side"
+		: "their times are of different moments, and the pick was not beaten side by side"
+	const settle = workload.next ? ` To settle it: ${workload.next}.` : ""
+	return `The pick is not the fastest seen: the pick, ${named(ds.best)}; the fastest, ${named(ds.quickest)}. Why: ${why}.${settle}`
 }
 
 export function drawAnswers(app, parent) {
@@ -97,6 +109,7 @@ export function drawAnswers(app, parent) {
 				el("p.said", texts[name][0]),
 				texts[name][1] && el("p.more", texts[name][1])
 			)
-		)
+		),
+		app.ds?.disputed && !app.ds.ties[app.ds.quickest] && el("p.banner#dispute", { role: "status", text: disputeText(app) })
 	)
 }

@@ -51,6 +51,11 @@ export class Surface {
 	}
 
 	line(color, wide, ...points) {
+		this.path(color, wide, points)
+	}
+
+	// A list, as there may be more points than a call can have arguments.
+	path(color, wide, points) {
 		const { pen } = this
 		pen.strokeStyle = color
 		pen.lineWidth = wide

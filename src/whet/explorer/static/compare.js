@@ -184,8 +184,8 @@ export class CompareView extends View {
 
 	moveText(here, there, ds, at, side) {
 		const row = this.pairs[at][side]
-		const share = ds.usable[ds.best] / ds.usable[row]
-		return `The best of ${here} is place ${counted(this.places[side][at])} on ${there}: ${percent(share)} of the best speed there.`
+		const share = ds.share(ds.usable[row])
+		return `The pick of ${here} is place ${counted(this.places[side][at])} on ${there}: ${percent(share)} of the best speed there.`
 	}
 
 	drawMoves() {

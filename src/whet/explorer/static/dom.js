@@ -111,7 +111,7 @@ export function showTip(x, y, lines) {
 		tipElement,
 		lines.filter(Boolean).map(one =>
 			Array.isArray(one)
-				? el("div.tip-row", el("span", one[0]), el("b", { text: one[1] }))
+				? one[1] !== "" && el("div.tip-row", el("span", one[0]), el("b", { text: one[1] }))
 				: el("div.tip-head", one)
 		)
 	)

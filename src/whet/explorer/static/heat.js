@@ -226,6 +226,7 @@ export class HeatMap extends Surface {
 		}
 		if (isRow(ds, searchBest)) drawSign(pen, 4, 1, ...corner(this.place(searchBest), 1), this.small ? 5 : 6, "#e69f00")
 		if (ds.best >= 0) drawSign(pen, 10, 0.45, ...corner(this.place(ds.best), 0), this.small ? 6 : 8, "#ffffff")
+		if (ds.disputed) drawSign(pen, 3, 1, ...corner(this.place(ds.quickest), 0), this.small ? 6 : 8, "#ffffff")
 	}
 
 	outline(pen, [x, y, w, h], color, width, inset) {
@@ -303,9 +304,9 @@ function rowTip(ds, workload, row) {
 			low >= 0 && ["95 % interval", `${nanoseconds(low, 4)} to ${nanoseconds(ds.value(row, "high_ns"), 4)}`],
 			workload.flops && ["TFLOP/s", digits(workload.flops / ns / 1e3)],
 			workload.bytes && ["GB/s", digits(workload.bytes / ns)],
-			ds.best >= 0 && ["of the best", percent(ds.usable[ds.best] / ns)],
+			["of the fastest", percent(ds.share(ns))],
 			workload.roofline_ns && ["of the roofline", percent(workload.roofline_ns / ns)],
-			ds.ties[row] && ["", "cannot be told from the best"]
+			["", ds.standingText(row)]
 		] : []),
 		ds.error(row) && ["error", ds.error(row).slice(0, 160)],
 		["cost", `${digits(ds.value(row, "cost_s"))} s`]

@@ -67,6 +67,7 @@ export class Plot extends Surface {
 		const { cursor, rules = [], series } = this.input
 		this.drawGrid(pen)
 		for (const rule of rules) this.drawRule(pen, rule)
+		for (const one of series) if (one.upper) this.drawBand(pen, one)
 		for (const one of series) this.drawSeries(pen, one)
 		if (Number.isFinite(cursor)) this.drawRule(pen, { side: "x", at: cursor, color: theme().accent, solid: true })
 		if (this.hover) this.drawHover(pen)
@@ -122,11 +123,27 @@ export class Plot extends Surface {
 		if (text) this.text(text, this.wide - PAD.right - 4, place + dy, color, "right")
 	}
 
-	drawSeries(pen, one) {
+	clip(pen) {
 		pen.save()
 		pen.beginPath()
 		pen.rect(PAD.left, PAD.top, this.wide - PAD.left - PAD.right, this.tall)
 		pen.clip()
+	}
+
+	// Between `upper` and `lower`.
+	drawBand(pen, one) {
+		this.clip(pen)
+		const edge = y => this.points({ ...one, y })
+		pen.fillStyle = one.color
+		pen.globalAlpha = 0.18
+		pen.beginPath()
+		for (const point of [...edge(one.upper), ...edge(one.lower).reverse()]) pen.lineTo(...point)
+		pen.fill()
+		pen.restore()
+	}
+
+	drawSeries(pen, one) {
+		this.clip(pen)
 		pen.globalAlpha = one.alpha ?? 1
 		if (one.kind === "points") {
 			pen.fillStyle = one.color
@@ -138,7 +155,7 @@ export class Plot extends Surface {
 			}
 		} else {
 			pen.setLineDash(one.dash || [])
-			this.line(one.color, one.width || 2, ...this.points(one))
+			this.path(one.color, one.width || 2, this.points(one))
 		}
 		pen.restore()
 	}
@@ -147,8 +164,10 @@ export class Plot extends Surface {
 		const points = []
 		for (let i = 0; i < one.x.length; i++) {
 			if (!Number.isFinite(one.y[i])) continue
+			const steps = one.kind === "steps" && points.length
+			if (steps && one.y[i] === one.y[i - 1] && i < one.x.length - 1) continue
 			const x = this.px(one.x[i])
-			if (one.kind === "steps" && points.length) points.push([x, points.at(-1)[1]])
+			if (steps) points.push([x, points.at(-1)[1]])
 			points.push([x, this.py(one.y[i])])
 		}
 		if (points.length && one.until) points.push([this.px(one.until), points.at(-1)[1]])

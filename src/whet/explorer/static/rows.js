@@ -102,7 +102,7 @@ export class RowTable extends View {
 		if (name === "status") {
 			const status = ds.status(row)
 			const error = ds.error(row)
-			return el("td", { class: status === "ok" ? "" : isMeasured(status) ? "soft" : "failed", title: error, text: statusText(status) + (ds.ties[row] ? " ≈ best" : "") })
+			return el("td", { class: status === "ok" ? "" : isMeasured(status) ? "soft" : "failed", title: error, text: [statusText(status), ds.standingText(row)].filter(Boolean).join(", ") })
 		}
 		const value = ds.value(row, name)
 		return el("td.number", name === "median_ns" ? nanoseconds(value, 4) : digits(value))

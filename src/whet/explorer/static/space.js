@@ -205,11 +205,12 @@ export class SpaceView extends View {
 		fill(
 			this.legend,
 			Number.isFinite(ends[0]) && el("span", "slow ", show(ends[0]), bar, show(ends[1]), " fast"),
-			sign("★", "global best"),
+			sign("★", "the pick"),
+			ds.disputed && sign("▲", "the fastest seen"),
 			sign("◆", "best of this search"),
 			sign("▢", "current"),
 			sign("▣", "clicked", "accent"),
-			sign("┄", "cannot be told from the best"),
+			sign("┄", "cannot be told from the pick"),
 			[...failed].map(s => sign(statusGlyph(ds.statuses[s]), statusText(ds.statuses[s]), "bad")),
 			sign("⬚", "never measured")
 		)
@@ -279,13 +280,13 @@ export class SpaceView extends View {
 		const [cx, cy] = this.current()
 		const cell = cy * this.heat.cells.wide + cx
 		const ns = this.heat.cells.ns[cell]
-		const best = ds.usable[ds.best]
 		const failed = this.heat.cells.failed[cell]
 		const size = workload.space_size
 		const items = [
 			["current", "Current", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
-			["best-found", "Best found", inUnit(best, unit, workload)],
-			["of-best", "Of the table's best", percent(best / ns)],
+			["best-found", "The pick", inUnit(ds.usable[ds.best], unit, workload)],
+			["fastest-seen", "The fastest seen", inUnit(ds.peak, unit, workload)],
+			["of-best", "Of the fastest's speed", percent(ds.share(ns))],
 			["of-roofline", "Of the roofline", workload.roofline_ns ? percent(workload.roofline_ns / ns) : "flops, bytes unknown"],
 			["tested", "Tested", `${counted(ds.count)} of ${size ? counted(size) : "an unknown number"}`],
 			["product", "The space", workload.space_product || (size ? counted(size) : plural(ds.count, "config"))]

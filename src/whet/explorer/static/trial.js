@@ -74,7 +74,7 @@ export class TrialView extends View {
 			this.facts.tools,
 			button("‹ faster", "The next faster config", () => at(-1), { disabled: !(rank > 1), id: "faster" }),
 			button("slower ›", "The next slower config", () => at(1), { disabled: !(rank < ds.fastest.length), id: "slower" }),
-			button("best", "The best config", () => this.set({ row: ds.best }), { id: "to-best" }),
+			button("pick", "The config that was picked", () => this.set({ row: ds.best }), { id: "to-best" }),
 			now.vs === null
 				? button("Compare with…", "Keep this config and compare it with the next one you open", () => this.set({ vs: row }), { id: "compare-with" })
 				: button("Stop comparing", "Show one config", () => this.set({ vs: null }), { id: "compare-with" })
@@ -108,11 +108,13 @@ export class TrialView extends View {
 		const unit = unitOf(this.now.unit, workload)
 		const worth = unit.label === "time" ? "" : `, ${inUnit(trial.median_ns, unit, workload)}`
 		const time = `${nanoseconds(trial.median_ns, 4)}${worth}`
-		if (row === ds.best) return `The best config: ${time}.`
-		if (ds.ties[row]) return `${time}: cannot be told from the best.`
+		const share = `${percent(ds.share(trial.median_ns))} of the fastest's speed`
+		if (row === ds.best) return ds.disputed ? `The pick, not the fastest seen: ${time}, ${share}.` : `The best config: ${time}.`
+		const standing = ds.standingText(row)
+		if (standing) return `${time}: ${standing}.`
 		const rank = ds.rank(row)
 		const place = Number.isNaN(rank) ? statusText(trial.status) : `place ${counted(rank)} of ${counted(ds.fastest.length)}`
-		return `${time}: ${percent(ds.usable[ds.best] / trial.median_ns)} of the best, ${place}.`
+		return `${time}: ${share}, ${place}.`
 	}
 
 	lines(trial) {
