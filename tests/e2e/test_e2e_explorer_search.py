@@ -71,21 +71,23 @@ def test_the_ticks_of_a_level_curve_differ(runs: tuple[str, str, str], tab: Tab)
     url, _, race = runs
     tab.open(url, f"#search?w={race}&lanes=run:none")
     tab.until(DRAWN)
-    tab.page.evaluate("whetTimings.app.made.search.curve.chart.update({series: [{name: 'level',"
-                      "kind: 'steps', color: 'red', x: [1, 2], y: [1, 1]}],"
-                      f"x: {CURVES}.x, y: {CURVES}.y}})")
+    tab.page.evaluate(
+        "whetTimings.app.made.search.curve.chart.update({series: [{name: 'level',"
+        "kind: 'steps', color: 'red', x: [1, 2], y: [1, 1]}],"
+        f"x: {CURVES}.x, y: {CURVES}.y}})"
+    )
     low, high = tab.page.evaluate(f"{CURVES}.y.ends")
     assert high - low >= 0.1
     tab.leave()
 
 
-def test_a_race_is_the_median_and_the_middle_half_of_twenty_seeds(
-    sample: str, tab: Tab
-) -> None:
+def test_a_race_is_the_median_and_the_middle_half_of_twenty_seeds(sample: str, tab: Tab) -> None:
     page = tab.open(sample, "#search?lanes=random:0,grid:0&budget=30")
     tab.until_text("#convergence .line", "the median of 20 seeds")
     one = page.evaluate(f"{CURVES}.series.find(one => one.name === 'random')")
-    assert all(low <= mid <= up for low, mid, up in zip(one["lower"], one["y"], one["upper"], strict=True))
+    assert all(
+        low <= mid <= up for low, mid, up in zip(one["lower"], one["y"], one["upper"], strict=True)
+    )
     assert any(low < up for low, up in zip(one["lower"], one["upper"], strict=True))
     # It asks for the same configs whatever the seed.
     assert page.evaluate(f"{CURVES}.series.find(one => one.name === 'grid').upper") is None

@@ -75,6 +75,20 @@ def test_the_parameter_that_makes_the_difference_is_the_most_important() -> None
     assert sum(one["tried"] for one in values.values()) == 180
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_parameter_explains_less_with_others_than_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    of, columns = workload(), TrialColumns()
+    # Of a quarter of all pairs the two estimates may differ either way.
+    pairs = [(a, b) for a, b in product(range(12), range(12)) if rng.random() < 0.25 or b < 2]
+    made = [trial(of, {"a": a, "b": b}, 1e4 * (1 + a) * rng.uniform(0.5, 2.0)) for a, b in pairs]
+    columns.extend(rows_of(made))
+    found = importance(columns)
+    assert all(one["total"] is None or one["total"] >= one["share"] for one in found)
+    shown = [one["total"] or one["share"] for one in found]
+    assert shown == sorted(shown, reverse=True)
+
+
 def test_of_too_few_trials_nothing_is_said_of_importance(store: SqliteStore) -> None:
     hostile(store)
     assert importance(Library(store).subjects()[0].read().columns) == []

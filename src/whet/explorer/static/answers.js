@@ -2,7 +2,7 @@
 
 import { extent } from "./dataset.js"
 import { el, fill } from "./dom.js"
-import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js"
+import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf } from "./format.js"
 
 const QUESTIONS = [
 	["best", "The pick"],
@@ -46,11 +46,12 @@ function sureTexts({ workload, ds }) {
 }
 
 function costTexts({ workload, ds }) {
-	const work = Object.entries(workload.work || {}).filter(([phase, s]) => s > 0 && !phase.includes(".")).sort((a, b) => b[1] - a[1])
+	// By the clock, as the sum is; a recorded table only knows the work of its processes.
+	const wall = phasesOf(workload.wall)
 	// A run says what it cost when it ends.
 	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
-	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
-	return [`${seconds(total)} for ${plural(workload.configs, "config")}`, parts]
+	const parts = (wall.length ? wall : phasesOf(workload.work)).slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
+	return [`${seconds(total)}${wall.length ? "" : " of work"} for ${plural(workload.configs, "config")}`, parts]
 }
 
 function variedOnly({ ds }, config) {
@@ -65,9 +66,10 @@ function gainText({ speedup, typical_ns: typical, best }) {
 }
 
 function mattersTexts([first, ...rest]) {
-	const alone = `${percent(first.share, 2)} of the differences by itself`
+	const shown = percent(first.share, 2)
+	if (isNoise(first)) return ["Nothing that stands out from noise", `${first.parameter} explains ${shown}, which may be ${percent(first.low, 2)} or ${percent(first.high, 2)}`]
 	const others = first.total > 0 ? `, ${percent(first.total, 2)} with others` : ""
-	return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
+	return [`${first.parameter}: ${shown} of the differences by itself${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
 }
 
 function answerTexts(app) {

@@ -57,7 +57,7 @@ export class App {
 		const found = this.workloads.find(one => one.id === id)
 		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
 		const chosen = found || mostTelling(this.workloads, this.source)
-		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, searched: null })
+		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, learned: 0, searched: null })
 		this.drawChooser()
 		this.drawTabs()
 		if (chosen) this.state.now.w = chosen.id
@@ -74,7 +74,7 @@ export class App {
 		try {
 			this.take(new Dataset(await this.source.columns(workload.id)), current)
 			mark("first-draw", since())
-			this.source.importance(workload.id).catch(() => []).then(list => current() && this.learn(list))
+			this.learn()
 			let drawn = since()
 			let pause = 50
 			const waiting = []
@@ -127,10 +127,17 @@ export class App {
 		const current = () => this.ds === ds
 		do await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], current)
 		while (current() && !ds.complete)
+		this.learn()
 	}
 
-	learn(list) {
-		this.importance = [...list].sort((a, b) => (b.total ?? b.share) - (a.total ?? a.share))
+	// What matters, anew where there is a quarter more to learn from or the run has ended.
+	async learn() {
+		const { ds, workload } = this
+		if (!ds || ds.total === this.learned || (workload.running && ds.total < 1.25 * this.learned)) return
+		this.learned = ds.total
+		const list = await this.source.importance(workload.id).catch(() => [])
+		if (this.workload?.id !== workload.id) return
+		this.importance = list
 		this.render(new Set(["importance"]))
 	}
 

@@ -58,6 +58,17 @@ const STATUS_TEXTS = {
 	wrong_result: "wrong result"
 }
 
+const PHASE_NAMES = { build: "building", load: "loading", first_call: "first calls", check: "checking", warmup: "warming up", measure: "measuring", search: "searching", waiting: "waiting for builds", queue: "waiting for others", idle: "overhead" }
+
+// The phases of a ledger, the longest first; its stages are parts of them.
+export const phasesOf = ledger => Object.entries(ledger || {})
+	.filter(([name, s]) => s > 0 && !name.includes("."))
+	.sort((a, b) => b[1] - a[1])
+	.map(([name, s]) => [PHASE_NAMES[name] || name, s])
+
+// A parameter whose share may as well be nothing, by itself and with others.
+export const isNoise = ({ low, high, total }) => !(low >= 0.005) && !(total > high)
+
 export const statusText = status => STATUS_TEXTS[status] || String(status).replaceAll("_", " ")
 
 const STATUS_GLYPHS = {

@@ -4,7 +4,7 @@ import { Bars } from "./bars.js"
 import { rgb, viridis } from "./colors.js"
 import { CLASS_NAMES } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
-import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
+import { UNITS, counted, inUnit, isNoise, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
 import { timed } from "./timings.js"
@@ -350,7 +350,10 @@ export class SpaceView extends View {
 	}
 }
 
-const importanceText = one => (one.total > 0 ? `${percent(one.share, 2)}, ${percent(one.total, 2)} with others` : percent(one.share, 2))
+function importanceText(one) {
+	const others = one.total > 0 ? `, ${percent(one.total, 2)} with others` : ""
+	return `${percent(one.share, 2)}${others}${isNoise(one) ? ", may be noise" : ""}`
+}
 
 function sign(glyph, text, kind = "") {
 	return el("span", { class: kind }, el("i.glyph", glyph), text)
