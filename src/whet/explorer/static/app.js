@@ -44,6 +44,7 @@ export class App {
 		}
 		nameKeys(this.workloads)
 		if (!this.about.sample) this.tour = null
+		else if (location.hash.length < 2) this.state.now.view = "space"
 		this.setTheme(this.theme)
 		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
 		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
@@ -328,7 +329,8 @@ function nameKeys(workloads) {
 	}
 	// Versions of one kernel have nothing else to tell them apart.
 	for (const same of Map.groupBy(workloads, workloadText).values()) {
-		if (same.length > 1) for (const w of same) w.version = (w.fingerprint || w.id).slice(0, 6)
+		const alike = new Set(same.map(w => w.fingerprint)).size < same.length
+		if (same.length > 1) for (const w of same) w.version = alike && w.source_where ? w.source_where : (w.fingerprint || w.id).slice(0, 6)
 	}
 }
 

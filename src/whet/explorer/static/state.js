@@ -1,9 +1,9 @@
 // What is looked at: all of it in the address.
 
 const PAIRS = ["fix", "brush"]
-const LISTS = ["axes", "lanes"]
+const LISTS = ["axes", "lanes", "open"]
 const WHOLE = ["row", "vs", "step", "budget"]
-const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs"]
+const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs", "find", "order"]
 
 const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live", "journey"]
 
@@ -62,7 +62,7 @@ function unpackState(hash) {
 
 const UNDOABLE = ["brush", "axes", "log"]
 // What makes sense for any workload; the rest is of the one that was looked at.
-const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs"]
+const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs", "find", "order", "open"]
 
 export class State {
 	constructor() {
