@@ -9,7 +9,7 @@ import { RowTable } from "./rows.js"
 import { Missing } from "./source.js"
 import { State } from "./state.js"
 import { mark, timed } from "./timings.js"
-import { any } from "./view.js"
+import { COMMANDS, EMPTY, any } from "./view.js"
 
 const WITHOUT_TABLE = ["workloads", "frontier", "journey"]
 const FOLLOWING = ["workloads", "space", "live"]
@@ -21,7 +21,7 @@ export class App {
 	constructor(source, views) {
 		Object.assign(this, { source, views, made: {}, workloads: [], workload: null, ds: null, followers: [], news: [] })
 		this.state = new State()
-		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot"].map(id => [id, document.getElementById(id)]))
+		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot", "state", "lost"].map(id => [id, document.getElementById(id)]))
 		this.table = new RowTable(this, this.places.table)
 		this.state.listen(changed => this.changed(changed))
 	}
@@ -39,7 +39,7 @@ export class App {
 		try {
 			[this.about, this.workloads] = await Promise.all([this.source.about(), this.source.workloads()])
 		} catch (error) {
-			fill(this.places.main, note(error.message, "bad"))
+			this.tell(error.message, "bad")
 			return
 		}
 		nameKeys(this.workloads)
@@ -58,7 +58,7 @@ export class App {
 		const found = this.workloads.find(one => one.id === id)
 		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
 		const chosen = found || mostTelling(this.workloads, this.source)
-		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, learned: 0, searched: null })
+		Object.assign(this, { workload: chosen, ds: null, failed: "", masked: null, importance: null, learned: 0, searched: null })
 		this.drawChooser()
 		this.drawTabs()
 		if (chosen) this.state.now.w = chosen.id
@@ -97,7 +97,11 @@ export class App {
 			this.say("")
 			mark("complete", since())
 		} catch (error) {
-			if (current()) this.say(error.message)
+			if (current()) {
+				this.say("")
+				this.failed = error.message
+				this.render(new Set(["data"]))
+			}
 			if (!(error instanceof Missing)) console.warn(error)
 		}
 	}
@@ -178,12 +182,29 @@ export class App {
 		const { view } = this.state.now
 		hideTip()
 		if (any(changed, "view") || !this.shown) this.show(view)
+		this.drawState(view)
 		if (changed?.has("view")) changed = null
 		if (!changed?.has("grown") || FOLLOWING.includes(view)) this.made[view].render(changed)
 		// After the canvases, which ask how wide they are.
 		if (any(changed, "data grown w importance unit list")) drawAnswers(this, this.places.answers)
 		this.places.table.hidden = WITHOUT_TABLE.includes(view) || !this.ds
 		if (!this.places.table.hidden && any(changed, `data w brush sort row ${view === "live" ? "grown" : ""}`)) this.table.update()
+	}
+
+	// Instead of a view that has nothing to show: why, and what fills it.
+	drawState(view) {
+		const { ds, workload } = this
+		const bare = ["space", "search"].includes(view) && ds && !ds.parameters.length
+		const text = !workload ? EMPTY
+			: this.failed || (!ds ? "Reading the trials…"
+				: !ds.rows ? "No config of this kernel was tried yet. 'whet tune' tries them, and they appear here as they end."
+					: bare && "This kernel has no parameters, so there is no space to look at.")
+		this.made[view].root.hidden = Boolean(text) && !["workloads", "live", "journey"].includes(view)
+		this.tell(this.made[view].root.hidden ? text : "", this.failed ? "bad" : "empty")
+	}
+
+	tell(text, kind) {
+		fill(this.places.state, text && note(text, kind), text === EMPTY && el("pre", COMMANDS))
 	}
 
 	show(view) {
@@ -270,6 +291,11 @@ export class App {
 		this.source.live(
 			event => this.live(event),
 			connected => {
+				const { lost } = this.places
+				lost.hidden = connected
+				if (!connected) lost.textContent = "The explorer's server does not answer, so nothing here is new. Start it again with: whet explore"
+				// What was missed meanwhile.
+				else if (this.connected === false) this.live({ workload: this.workload?.id })
 				this.connected = connected
 				for (const told of this.followers) told(null)
 			}

@@ -64,8 +64,13 @@ export class Surface {
 		pen.stroke()
 	}
 
+	// As narrow as it can still be read.
+	get narrowest() {
+		return 120
+	}
+
 	begin(height = this.high) {
-		const wide = Math.max(120, Math.floor(this.parent.clientWidth))
+		const wide = Math.max(this.narrowest, Math.floor(this.parent.clientWidth))
 		const ratio = Math.min(3, window.devicePixelRatio || 1)
 		this.wide = wide
 		this.high = height
@@ -121,9 +126,11 @@ export function logTicks(low, high) {
 
 export function fitText(pen, text, wide) {
 	if (pen.measureText(text).width <= wide) return text
+	// Names of one kernel often begin alike, so that the end has to stay.
+	const cut = count => `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`
 	let count = Math.max(1, Math.floor((text.length * wide) / pen.measureText(text).width))
-	while (count > 1 && pen.measureText(`${text.slice(0, count)}…`).width > wide) count--
-	return `${text.slice(0, count)}…`
+	while (count > 1 && pen.measureText(cut(count)).width > wide) count--
+	return cut(count)
 }
 
 export function roundBox(pen, x, y, w, h, r) {

@@ -92,6 +92,7 @@ export class CostView extends View {
 		}
 		this.spans = spanColumns(told)
 		this.whole = Math.max(told.wall_s || 0, extent(this.spans.end)[1])
+		this.drawTools()
 		this.drawTimeline()
 	}
 
@@ -113,7 +114,7 @@ export class CostView extends View {
 		this.wall.caption.textContent = `Wall time: every instant belongs to one phase, so that they add up to ${seconds(sum(wall))}.`
 		this.phases.chart.update(bars(phases))
 		this.stages.chart.update(bars(stages))
-		this.stages.root.classList.toggle("without", !stages.length)
+		this.stages.chart.canvas.hidden = !stages.length
 		this.stages.caption.textContent = stages.length ? `Work: the stages add up to the ${seconds(work.build)} of building. The rest is builds that timed out or failed, and starting the compiler.` : "No build was timed by stage here."
 		this.phases.caption.textContent = `Work of all processes together: ${seconds(sum(phases))}${wall.length ? `, side by side within ${seconds(sum(wall))} of wall time` : ""}.`
 	}
@@ -148,10 +149,12 @@ export class CostView extends View {
 		fill(
 			this.time.tools,
 			this.runs.length > 1 && select("run", this.runs.map(one => [String(one.id), `${one.search}, ${counted(one.tried ?? one.trials)} tried, ${seconds(one.wall_s)}`]), String(run.id), id => this.set({ run: id, range: null, zoom: null }), { id: "run" }),
-			button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
-			button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
-			button("All", "Show all (0)", () => this.set({ zoom: null }), { id: "zoom-all" }),
-			button("Trace", "Save as a trace that Perfetto opens", () => this.chart.trace("whet-trace"), { id: "trace", class: "quiet" })
+			this.spans && [
+				button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
+				button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
+				button("All", "Show all (0)", () => this.set({ zoom: null }), { id: "zoom-all" }),
+				button("Trace", "Save as a trace that Perfetto opens", () => this.chart.trace("whet-trace"), { id: "trace", class: "quiet" })
+			]
 		)
 	}
 

@@ -196,8 +196,9 @@ export class Dataset {
 		if (!(high > low)) return null
 		const cache = {}
 		const logarithmic = low > 0
+		const lacking = values.some((value, i) => value !== value && this.standing[i])
 		const bins = log => (cache[log && logarithmic] ||= binned(values, low, high, log && logarithmic))
-		return { name, label, unit, kind: "numbers", low, high, logarithmic, values, count: NUMBER_BINS + 1, bins }
+		return { name, label, unit, kind: "numbers", low, high, logarithmic, lacking, values, count: NUMBER_BINS + 1, bins }
 	}
 
 	findTies() {

@@ -181,9 +181,9 @@ export class HeatMap extends Surface {
 	}
 
 	drawUnmeasured(pen, box, hidden) {
-		const { faint, line } = theme()
+		const { faint, edge } = theme()
 		pen.setLineDash(hidden ? [] : [2, 3])
-		this.outline(pen, box, line, 1, 0.5)
+		this.outline(pen, box, edge, 1, 0.5)
 		pen.setLineDash([])
 		if (hidden) this.fillCell(pen, box, faint)
 	}
@@ -219,7 +219,10 @@ export class HeatMap extends Surface {
 
 	drawMarkers(pen) {
 		const { ds, current, clicked, searchBest } = this.input
-		if (isRow(ds, clicked)) this.outline(pen, this.place(clicked), theme().accent, 3, 0)
+		if (isRow(ds, clicked)) {
+			this.outline(pen, this.place(clicked), "#ffffff", 5, 1)
+			this.outline(pen, this.place(clicked), theme().accent, 3, 0)
+		}
 		if (current) {
 			this.outline(pen, this.box(...current), "#ffffff", 3, 2.5)
 			this.outline(pen, this.box(...current), "#10151c", 1.5, 2.5)

@@ -100,6 +100,7 @@ export class SearchView extends View {
 		this.drawControls()
 		const fetched = wanted.map(async lane => this.course(lane, await this.answer(lane, budget)))
 		fill(this.grid, wanted.map(lane => note(`Simulating ${lane}…`)))
+		this.curve.chart.canvas.hidden = !this.lanes.length
 		const lanes = await Promise.all(fetched)
 		if (this.workload !== workload || this.names !== wanted) return
 		this.lanes = lanes
@@ -180,15 +181,16 @@ export class SearchView extends View {
 		}
 		options.push(...again)
 		for (const run of this.runs) if (!this.names.includes(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
-		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary" })
+		const idle = !this.steps()
+		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary", disabled: idle })
 		this.slider = el("input#step", { type: "range", min: 0, max: this.steps(), value: this.step(), "aria-label": "step", oninput: event => this.go(Number(event.target.value)) })
 		this.counter = el("span#step-count.soft")
 		fill(
 			this.replay.tools,
 			this.playButton,
-			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back" }),
-			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on" }),
-			button("Reset", "Back to the start (r)", () => this.reset(), { id: "reset" }),
+			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back", disabled: idle }),
+			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on", disabled: idle }),
+			button("Reset", "Back to the start (r)", () => this.reset(), { id: "reset", disabled: idle }),
 			this.slider,
 			this.counter,
 			select("speed", SPEEDS, String(this.speed), value => (this.speed = Number(value)), { id: "speed" }),
@@ -257,6 +259,7 @@ export class SearchView extends View {
 	}
 
 	drawCurve() {
+		this.curve.chart.canvas.hidden = false
 		const by = this.now.by === "seconds"
 		const step = this.step()
 		const shown = this.lanes.filter(one => !one.absent)

@@ -2,7 +2,7 @@
 
 import { Bars } from "./bars.js"
 import { rgb, viridis } from "./colors.js"
-import { CLASS_NAMES } from "./dataset.js"
+import { CLASS_NAMES, FAILED_CLASS } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
 import { UNITS, counted, inUnit, isNoise, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
@@ -302,16 +302,16 @@ export class SpaceView extends View {
 		const k = el("input#best-k", { type: "number", min: "0.1", max: "100", step: "any", value: this.k || 5, "aria-label": "best k percent", onchange: () => (this.k = k.value) })
 		fill(
 			this.linesFrame.tools,
-			button("Best", "Keep the best k % (key B: 1, 5, 10, 25 %, all)", () => this.setBest(Number(k.value)), { id: "best-button" }),
+			button("Best", "Keep the best k % (key B: 1, 5, 10, 25 %, all)", () => this.setBest(Number(k.value)), { id: "best-button", disabled: !ds.fastest.length }),
 			k,
 			el("span.soft", "%"),
 			button(log ? "log ✓" : "log", "Logarithmic scales (key L)", () => this.set({ log: log ? "0" : "1" }), { "aria-pressed": String(log), id: "log-button" }),
 			button("Undo", "Undo the last brush or axis change (key U)", () => this.app.state.undo(), { id: "undo-button", disabled: !this.app.state.past.length }),
-			button("Clear", "Remove all brushes (key C)", () => this.set({ brush: {} }), { id: "clear-button" }),
+			button("Clear", "Remove all brushes (key C)", () => this.set({ brush: {} }), { id: "clear-button", disabled: !Object.keys(now.brush).length }),
 			this.axisChooser(entries)
 		)
 		this.lines.update({ ds, workload: this.workload.id, entries, brush: now.brush, mask, count, log })
-		fill(this.lineLegend, CLASS_NAMES.map((name, c) => swatch(classColor(c), name)))
+		fill(this.lineLegend, CLASS_NAMES.map((name, c) => swatch(c === FAILED_CLASS ? `repeating-linear-gradient(90deg, ${classColor(c)} 0 3px, transparent 3px 5px)` : classColor(c), name)))
 	}
 
 	axisChooser(entries) {

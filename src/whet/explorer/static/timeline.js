@@ -1,7 +1,7 @@
 // A run as it went, lane by lane.
 
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js"
-import { SERIES, theme } from "./colors.js"
+import { SERIES, inkOn, theme } from "./colors.js"
 import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js"
 import { isMeasured, seconds, statusText } from "./format.js"
 
@@ -129,7 +129,7 @@ export class TimelineChart extends Surface {
 				pen.lineWidth = 2
 				pen.strokeRect(left, y, wide, tall)
 			}
-			if (wide > 34) this.text(fitText(pen, spans.names[spans.name[i]], wide - 8), left + 4, y + tall / 2, "#ffffff", "left")
+			if (wide > 34) this.text(fitText(pen, spans.names[spans.name[i]], wide - 8), left + 4, y + tall / 2, failed ? theme().ink : inkOn(this.color(spans.name[i])), "left")
 		}
 	}
 

@@ -53,7 +53,8 @@ export class TrialView extends View {
 		const { workload, ds } = this
 		const { vs } = this.now
 		if (row < 0) {
-			fill(this.facts.body, note("Nothing was measured yet."))
+			fill(this.facts.tools)
+			fill(this.facts.body, note("Nothing was measured yet: every config failed, or none was tried. 'whet tune' goes on."))
 			return
 		}
 		const ask = one => this.source.trial(workload.id, one).catch(error => ({ row, why: error.message, config: ds.config(one), status: ds.status(one), error: ds.error(one) }))

@@ -4,7 +4,7 @@ import { SERIES } from "./colors.js"
 import { extent } from "./dataset.js"
 import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js"
 import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, plural, seconds, statusText, workloadText } from "./format.js"
-import { View } from "./view.js"
+import { COMMANDS, EMPTY, View } from "./view.js"
 
 const MOST_SHOWN = 300
 // So many rows can be taken in at a glance; of more, those of one kernel are behind a row of their own.
@@ -89,11 +89,12 @@ export class WorkloadsView extends View {
 	}
 
 	render() {
+		this.frame.root.classList.toggle("nothing", !this.workloads.length)
 		if (!this.workloads.length) {
 			fill(
 				this.frame.body,
-				note("The store is empty. Tune something and it appears here, while it runs:", "empty"),
-				el("pre", "whet demo            tune a matrix product on this machine\nwhet explore --sample    look at measurements of an H200")
+				note(EMPTY),
+				el("pre", COMMANDS)
 			)
 			return
 		}
