@@ -50,8 +50,9 @@ function costTexts({ workload, ds }) {
 	const wall = phasesOf(workload.wall)
 	// A run says what it cost when it ends.
 	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
-	const parts = (wall.length ? wall : phasesOf(workload.work)).slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
-	return [`${seconds(total)}${wall.length ? "" : " of work"} for ${plural(workload.configs, "config")}`, parts]
+	const isWork = workload.origin === "table" || !workload.cost_s
+	const parts = (isWork ? phasesOf(workload.work) : wall).slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
+	return [`${seconds(total)}${isWork ? " of work" : ""} for ${plural(workload.configs, "config")}`, parts]
 }
 
 function variedOnly({ ds }, config) {
@@ -107,7 +108,7 @@ export function drawAnswers(app, parent) {
 		parent,
 		QUESTIONS.map(([name, question]) =>
 			el("div.answer", { "data-answer": name, title: texts[name].filter(Boolean).join("\n") },
-				el("h3", question),
+				el("h2", question),
 				el("p.said", texts[name][0]),
 				texts[name][1] && el("p.more", texts[name][1])
 			)

@@ -158,7 +158,7 @@ export class App {
 		const brush = { ...this.state.now.brush }
 		if (wanted) brush[name] = wanted
 		else delete brush[name]
-		this.state.set({ brush }, false, draft)
+		this.state.set({ brush }, draft)
 	}
 
 	searchBest() {

@@ -2,7 +2,7 @@
 
 import { SMALL_FONT, Surface, fitText } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const BAR_STEP = 22
 const MOST_NAMES = 150
@@ -26,6 +26,7 @@ export class Bars extends Surface {
 					event.preventDefault()
 					this.chosen = clamp(this.chosen + step, 0, this.list.length - 1)
 					this.draw()
+					if (this.list[this.chosen]) announce([this.list[this.chosen].name, this.list[this.chosen].text])
 				} else if (event.key === "Enter" && clicked && this.list[this.chosen]) clicked(this.list[this.chosen])
 			}
 		})

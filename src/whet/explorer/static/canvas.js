@@ -2,6 +2,7 @@
 
 import { theme } from "./colors.js"
 import { el, hideTip, save } from "./dom.js"
+import { plainly } from "./format.js"
 
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
 export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
@@ -9,7 +10,8 @@ export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif
 // A chart draws its `input`; `acts` are what it calls when somebody acts on it.
 export class Surface {
 	constructor(parent, { height = 100, label, focus = true, ...acts }) {
-		this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: focus ? 0 : null })
+		// What acts on keys takes them from whoever reads the page aloud.
+		this.canvas = el("canvas", { role: focus ? "application" : "img", "aria-label": label, tabindex: focus ? 0 : null })
 		this.parent = parent
 		this.high = height
 		Object.assign(this, acts)
@@ -38,7 +40,7 @@ export class Surface {
 	text(text, x, y, color = theme().ink, align = "center") {
 		this.pen.fillStyle = color
 		this.pen.textAlign = align
-		this.pen.fillText(text, x, y)
+		this.pen.fillText(plainly(text), x, y)
 	}
 
 	upright(text, x, y, room) {

@@ -193,9 +193,9 @@ export class CompareView extends View {
 		const { mask } = this.chosen
 		const moves = [...places[0].keys()].filter(i => mask[pairs[i][0]])
 		moves.sort((p, q) => Math.abs(places[0][q] - places[1][q]) - Math.abs(places[0][p] - places[1][p]))
-		fill(this.lists, el("h3", "Which change their place most"), el("div.scroll.tall", { tabindex: "0", "aria-label": "configs that change their place" }, el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"]), el("tbody", moves.slice(0, LISTED).map(i => {
+		fill(this.lists, el("h3", "Which change their place most"), el("div.scroll.tall", { tabindex: "0", "aria-label": "configs that change their place" }, el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"], "number"), el("tbody", moves.slice(0, LISTED).map(i => {
 			const [a, b] = pairs[i]
-			return el("tr", opens(() => this.open(a)), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
+			return el("tr", opens(() => this.open(a), `place ${counted(places[0][i])} here, ${counted(places[1][i])} there: ${configText(varied(ds, a))}`), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
 		})))))
 	}
 

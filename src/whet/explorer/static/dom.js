@@ -1,5 +1,7 @@
 // Elements, always filled with text and never with markup.
 
+import { plainly } from "./format.js"
+
 // `el("p.soft#id", {title}, child, …)`; what is no plain object is a child.
 export function el(name, attributes, ...children) {
 	const [, tag, rest] = /^(\w+)(.*)$/.exec(name)
@@ -11,11 +13,11 @@ export function el(name, attributes, ...children) {
 	const plain = attributes && Object.getPrototypeOf(attributes) === Object.prototype
 	for (const [key, value] of Object.entries(plain ? attributes : {})) {
 		if (value == null || value === false) continue
-		if (key === "text") made.textContent = value
+		if (key === "text") made.textContent = plainly(value)
 		else if (key === "class") made.className = value
 		else if (key.startsWith("on")) made.addEventListener(key.slice(2), value)
 		else if (key === "value") made.value = value
-		else made.setAttribute(key, value === true ? "" : value)
+		else made.setAttribute(key, value === true ? "" : key === "title" || key === "aria-label" ? plainly(value) : value)
 	}
 	return add(made, plain ? children : [attributes, ...children])
 }
@@ -23,7 +25,7 @@ export function el(name, attributes, ...children) {
 export function add(parent, children) {
 	for (const child of children.flat(3)) {
 		if (child == null || child === false) continue
-		parent.append(child)
+		parent.append(child instanceof Node ? child : plainly(child))
 	}
 	return parent
 }
@@ -89,11 +91,11 @@ export function swatch(color, text) {
 	return el("span", box, text)
 }
 
-export const opens = act => ({ tabindex: "0", onclick: act, onkeydown: event => event.key === "Enter" && act() })
+export const opens = (act, name) => ({ tabindex: "0", "aria-label": name, onclick: act, onkeydown: event => event.key === "Enter" && act() })
 
 export const numberCells = texts => texts.map(text => el("td.number", text))
 
-export const headCells = texts => el("thead", el("tr", texts.map(text => el("th", text))))
+export const headCells = (texts, rest = "") => el("thead", el("tr", texts.map((text, i) => el("th", { class: i ? rest : "" }, text))))
 
 export const facts = texts => texts.filter(Boolean).map(text => el("p.fact", text))
 
@@ -121,6 +123,11 @@ export function showTip(x, y, lines) {
 	const top = Math.min(y + 14, innerHeight - box.height - 4)
 	tipElement.style.left = `${Math.max(4, left)}px`
 	tipElement.style.top = `${Math.max(4, top)}px`
+}
+
+// For who hears the page: where the cursor of a chart is.
+export const announce = lines => {
+	document.getElementById("announced").textContent = lines.filter(Boolean).map(one => [one].flat().filter(Boolean).join(" ")).join(", ")
 }
 
 export function hideTip() {

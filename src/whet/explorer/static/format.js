@@ -1,25 +1,43 @@
 // Numbers and configs as people read them.
 
+// What turns text around or cannot be seen would make one value look like another.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g
+
+export const plainly = text => String(text).replace(HIDDEN, one => (one === "\r" ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`))
+
 export function digits(value, count = 3) {
 	if (!Number.isFinite(value)) return "–"
 	value = Number(value.toPrecision(12))
 	if (Number.isInteger(value)) return value.toLocaleString("en-US")
-	const size = Math.floor(Math.log10(Math.abs(value)))
+	const size = Math.floor(Math.log10(Math.abs(Number(value.toPrecision(count)))))
 	if (size >= count - 1) return Math.round(value).toLocaleString("en-US")
 	return value.toFixed(Math.max(0, Math.min(8, count - 1 - size)))
 }
 
-export function nanoseconds(ns, count = 3) {
+// As many digits whatever the value, so that a column of them lines up.
+function fixed(value, count = 3) {
+	const text = digits(value, count)
+	if (!Number.isInteger(value) || value === 0 || Math.abs(value) >= 10 ** (count - 1)) return text
+	return value.toFixed(count - String(Math.abs(value)).length)
+}
+
+function timeIn(ns, show) {
 	if (!Number.isFinite(ns)) return "–"
 	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
-	return `${digits(ns / size, count)} ${unit}`
+	return `${show(ns / size)} ${unit}`
 }
+
+export const nanoseconds = (ns, count = 3) => timeIn(ns, value => fixed(value, count))
+
+// On an axis, where round values stand.
+export const timeTick = ns => timeIn(ns, digits)
+export const secondsTick = s => (s ? timeIn(s * 1e9, digits) : "0 s")
 
 export function seconds(s) {
 	if (!Number.isFinite(s)) return "–"
-	if (s >= 7200) return `${digits(s / 3600)} h`
-	if (s >= 120) return `${digits(s / 60)} min`
-	if (s >= 1 || s === 0) return `${digits(s)} s`
+	if (s >= 7200) return `${fixed(s / 3600)} h`
+	if (s >= 120) return `${fixed(s / 60)} min`
+	if (s >= 1 || s === 0) return `${fixed(s)} s`
 	return nanoseconds(s * 1e9)
 }
 
@@ -31,7 +49,7 @@ export const percent = (share, count) => (Number.isFinite(share) ? `${digits(100
 
 export const bytesText = n => (n >= 1024 ? `${digits(n / 1024)} KiB` : `${digits(n)} B`)
 
-export const valueText = value => (typeof value === "string" ? value : JSON.stringify(value))
+export const valueText = value => plainly(typeof value === "string" ? value : JSON.stringify(value))
 
 export function configText(config) {
 	return Object.entries(config || {})

@@ -3,7 +3,7 @@
 import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js"
 import { inkOn, rgb, theme, viridis } from "./colors.js"
 import { heatCells } from "./dataset.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 import { configText, counted, digits, inUnit, nanoseconds, percent, statusGlyph, statusText } from "./format.js"
 
 const TOP = 8
@@ -49,6 +49,7 @@ export class HeatMap extends Surface {
 		if (step && this.moved) {
 			event.preventDefault()
 			this.moved(...step)
+			announce(this.lines(this.input.current))
 		} else if ((event.key === "Enter" || event.key === " ") && this.picked && this.input.current) {
 			event.preventDefault()
 			this.pick(...this.input.current)
@@ -246,17 +247,20 @@ export class HeatMap extends Surface {
 		this.rect(theme().accent, a[0], a[1], b[0] + b[2] - a[0], b[1] + b[3] - a[1], 0.25)
 	}
 
-	tip([x, y], px, py) {
+	tip(cell, px, py) {
+		showTip(px, py, this.lines(cell))
+	}
+
+	lines([x, y]) {
 		const { cells, input } = this
 		const { ds, workload } = input
 		const cell = y * cells.wide + x
 		const row = this.rowAt(cell)
 		const head = `${this.across.name} = ${this.across.labels[x]}, ${this.down.name} = ${this.down.labels[y]}`
 		if (row < 0) {
-			showTip(px, py, [head, ["", cells.hidden[cell] ? "outside the selection" : "never measured"]])
-			return
+			return [head, ["", cells.hidden[cell] ? "outside the selection" : "never measured"]]
 		}
-		showTip(px, py, [head, ...rowTip(ds, workload, row), ["configs in this cell", `${counted(cells.measured[cell])} of ${counted(cells.tried[cell])} measured`]])
+		return [head, ...rowTip(ds, workload, row), ["configs in this cell", `${counted(cells.measured[cell])} of ${counted(cells.tried[cell])} measured`]]
 	}
 
 	csv(name) {
@@ -265,8 +269,9 @@ export class HeatMap extends Surface {
 		for (let y = 0; y < cells.high; y++) {
 			for (let x = 0; x < cells.wide; x++) {
 				const cell = y * cells.wide + x
-				const ns = cells.ns[cell]
-				const outcome = ns >= 0 ? "ok" : cells.failed[cell] >= 0 ? input.ds.statuses[cells.failed[cell]] : "unmeasured"
+				const hidden = cells.hidden[cell]
+				const ns = (hidden ? this.whole.cells : cells).ns[cell]
+				const outcome = hidden ? "outside the selection" : ns >= 0 ? "ok" : cells.failed[cell] >= 0 ? input.ds.statuses[cells.failed[cell]] : "unmeasured"
 				rows.push([
 					this.across.labels[x], this.down.labels[y], cells.row[cell] >= 0 ? cells.row[cell] : "", ns,
 					ns >= 0 ? input.unit.of(ns, input.workload) : NaN, outcome, cells.tried[cell], cells.tie[cell]

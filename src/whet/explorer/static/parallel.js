@@ -5,7 +5,7 @@ import { FONT, SMALL_FONT, Surface, fitText, logTicks, ticks } from "./canvas.js
 import { rgb, theme, viridis } from "./colors.js"
 import { CLASSES, FAILED_CLASS, brushEnds } from "./dataset.js"
 import { button, clamp, el, fill, saveCsv } from "./dom.js"
-import { digits, nanoseconds } from "./format.js"
+import { digits, timeTick } from "./format.js"
 
 const HEAD = 60
 const FOOT = 20
@@ -203,7 +203,7 @@ export class Parallel extends Surface {
 		for (const value of this.logs(axis) ? logTicks(axis.low, axis.high) : ticks(axis.low, axis.high, 5)) {
 			const y = this.y(one, this.shareOf(axis, value))
 			this.rect(theme().ink, x - 4, y - 0.5, 8, 1)
-			this.tag(pen, axis.unit === "ns" ? nanoseconds(value) : digits(value), x, y, true)
+			this.tag(pen, axis.unit === "ns" ? timeTick(value) : digits(value), x, y, true)
 		}
 		if (axis.lacking) {
 			const [y, high] = this.slot(one, 0)

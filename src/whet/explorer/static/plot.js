@@ -3,7 +3,7 @@
 import { SMALL_FONT, Surface, logTicks, ticks } from "./canvas.js"
 import { theme } from "./colors.js"
 import { extent } from "./dataset.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const PAD = { left: 62, right: 14, top: 10, bottom: 34 }
 
@@ -34,7 +34,7 @@ export class Plot extends Surface {
 	scale(side) {
 		const axis = this.input[side]
 		const shown = value => Number.isFinite(value) && (!axis.log || value > 0)
-		let [low, high] = extent(this.input.series.flatMap(one => one[side].filter(shown)))
+		let [low, high] = extent(this.input.series.flatMap(one => (side === "y" && one.lows ? [...one[side], ...one.lows, ...one.highs] : [...one[side]]).filter(shown)))
 		low = axis.low ?? low
 		high = axis.high ?? high
 		if (!(high > low)) [low, high] = Number.isFinite(low) ? [low * 0.9, low * 1.1 || 1] : axis.log ? [1, 10] : [0, 1]
@@ -93,7 +93,7 @@ export class Plot extends Surface {
 		pen.font = SMALL_FONT
 		for (const [side, axis] of [["x", x], ["y", y]]) {
 			let last = -100
-			for (const value of axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5)) {
+			for (const value of axis.marks || (axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5))) {
 				const at = side === "x" ? this.px(value) : this.py(value)
 				this.line(faint, 1, ...this.across(side, at))
 				const text = axis.show(value)
@@ -152,12 +152,19 @@ export class Plot extends Surface {
 				pen.beginPath()
 				pen.arc(this.px(one.x[i]), this.py(one.y[i]), one.size || 2.5, 0, 7)
 				pen.fill()
+				if (one.lows?.[i] >= 0) this.drawInterval(one, i)
 			}
 		} else {
 			pen.setLineDash(one.dash || [])
 			this.path(one.color, one.width || 2, this.points(one))
 		}
 		pen.restore()
+	}
+
+	drawInterval({ x, lows, highs, color }, i) {
+		const [at, low, high] = [this.px(x[i]), this.py(lows[i]), this.py(highs[i])]
+		this.line(color, 1.5, [at, low], [at, high])
+		for (const end of [low, high]) this.line(color, 1.5, [at - 5, end], [at + 5, end])
 	}
 
 	points(one) {
@@ -239,6 +246,7 @@ export class Plot extends Surface {
 		const i = this.hover ? clamp(this.hover[1] + step, 0, one.x.length - 1) : 0
 		this.hover = [solid[at], i]
 		this.draw()
+		announce(this.tip(one, i))
 		if (Number.isFinite(one.y[i])) this.showHover(...this.outside(this.px(one.x[i]), this.py(one.y[i])))
 	}
 

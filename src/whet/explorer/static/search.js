@@ -3,7 +3,7 @@
 import { SERIES } from "./colors.js"
 import { extent } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, select, swatch } from "./dom.js"
-import { counted, digits, nanoseconds, percent, seconds, statusText, unitOf } from "./format.js"
+import { counted, digits, nanoseconds, percent, seconds, secondsTick, statusText, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Plot } from "./plot.js"
 import { heatAxes } from "./space.js"
@@ -276,7 +276,7 @@ export class SearchView extends View {
 		const [least] = extent(all.flatMap(one => one.y))
 		this.curve.chart.update({
 			series: [...all, ...series],
-			x: { label: by ? "seconds of tuning" : "evaluations", log: by, show: by ? seconds : digits },
+			x: { label: by ? "seconds of tuning" : "evaluations", log: by, show: by ? secondsTick : digits },
 			y: { label: "share of the best speed", show: value => percent(value, 3), low: Math.max(0, Math.min(0.9, least - 0.05)) || 0, high: 1.02 },
 			rules: [{ side: "y", at: 1, text: "the fastest there is" }, { side: "y", at: 0.95, text: "95 %", dy: 9 }],
 			cursor: by ? NaN : Math.max(1, step)

@@ -1,12 +1,13 @@
 // The space: heat map, parallel coordinates, importance.
 
 import { Bars } from "./bars.js"
-import { rgb, viridis } from "./colors.js"
+import { SERIES, rgb, viridis } from "./colors.js"
 import { CLASS_NAMES, FAILED_CLASS } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
-import { UNITS, counted, inUnit, isNoise, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
+import { UNITS, counted, inUnit, isNoise, nanoseconds, percent, plural, statusGlyph, statusText, timeTick, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
+import { Plot } from "./plot.js"
 import { timed } from "./timings.js"
 import { View, any } from "./view.js"
 
@@ -57,6 +58,16 @@ export class SpaceView extends View {
 		})
 		this.heat = this.heatFrame.chart
 		this.heatFrame.body.append((this.legend = el("div.legend#heat-legend")))
+		this.strip = figure({
+			id: "strip",
+			title: "Time by value",
+			chart: body => new Plot(body, {
+				height: 330,
+				label: "time by the value of the one parameter",
+				tip: (one, i) => [one.name, ["time", nanoseconds(one.y[i], 4)], one.lows && ["95 % interval", `${nanoseconds(one.lows[i], 4)} to ${nanoseconds(one.highs[i], 4)}`]],
+				clicked: (one, i) => this.open(one.rows[i])
+			})
+		})
 		this.controls = figure({
 			id: "parameters",
 			title: "Parameters",
@@ -83,7 +94,7 @@ export class SpaceView extends View {
 			chart: body => new Bars(body, { label: "parameter importance", clicked: one => this.chooseX(one.name) })
 		})
 		this.bars = this.importanceFrame.chart
-		root.append(el("div.split", this.heatFrame.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
+		root.append(el("div.split", this.heatFrame.root, this.strip.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
 	}
 
 	axes() {
@@ -164,6 +175,7 @@ export class SpaceView extends View {
 		const redraw = text => any(changed, `data w theme size ${text}`)
 		if (redraw("x y fix at reduce unit row importance brush")) {
 			timed("heat", () => this.drawHeat())
+			this.drawStrip()
 			timed("controls", () => this.drawControls())
 		} else if (changed.has("grown")) {
 			timed("heat", () => this.drawHeat())
@@ -191,6 +203,32 @@ export class SpaceView extends View {
 		const rest = held.length ? `with ${held.map(([name, value]) => `${name} = ${value}`).join(", ")} and ` : "with "
 		this.heatFrame.caption.textContent = `Each cell is the ${now.reduce === "median" ? "median" : "best"} config with these two values, ${rest}all other parameters free, in ${unit === UNITS.time ? "time (less is better)" : unit.label}.`
 		this.drawLegend()
+	}
+
+	// Where one parameter varies there is no map: every value with its time and its interval.
+	drawStrip() {
+		const { ds } = this
+		const varied = ds.parameters.filter(one => one.values.length > 1)
+		const only = varied.length < 2 && (varied[0] || ds.parameters[0])
+		this.heatFrame.root.hidden = Boolean(only)
+		this.strip.root.hidden = !only
+		if (!only) return
+		const { mask } = this.chosen
+		const rows = ds.fastest.filter(row => mask[row]).sort((a, b) => only.codes[a] - only.codes[b])
+		const of = (name, list = rows) => Array.from(list, row => ds.value(row, name))
+		const series = (name, list, more) => ({ name, kind: "points", size: 4, rows: list, x: Array.from(list, row => only.codes[row]), y: of("median_ns", list), lows: of("low_ns", list), highs: of("high_ns", list), ...more })
+		const last = only.labels.length - 1
+		const failed = [...ds.standing.keys()].filter(row => mask[row] && ds.standing[row] && !(ds.usable[row] >= 0))
+		this.strip.chart.update({
+			series: [
+				series("measured", rows.filter(row => row !== ds.best), { color: SERIES[0] }),
+				series("the pick", rows.filter(row => row === ds.best), { color: SERIES[1], size: 6 })
+			],
+			x: { label: only.name, low: -0.5, high: last + 0.5, marks: [...only.labels.keys()], show: at => only.labels[at] },
+			y: { label: "time", log: usesLog(this.app), show: timeTick }
+		})
+		const why = failed.length ? ` Failed: ${failed.map(row => `${only.labels[only.codes[row]]} (${statusText(ds.status(row))})`).join(", ")}.` : ""
+		this.strip.caption.textContent = `Only ${only.name} varies: the median of each value, with its 95 % interval; less is better, and the large dot is the pick.${why}`
 	}
 
 	drawLegend() {

@@ -57,7 +57,7 @@ export class WorkloadsView extends View {
 		const sorted = order?.replace(/^-/, "") === name
 		const falling = sorted && order.startsWith("-")
 		const next = { [name]: `-${name}`, [`-${name}`]: null }[order]
-		return el("th", { "aria-sort": sorted && (falling ? "descending" : "ascending") },
+		return el("th", { class: ["best", "speedup", "typical", "roofline", "cost"].includes(name) ? "number" : "", "aria-sort": sorted && (falling ? "descending" : "ascending") },
 			button(`${text}${sorted ? (falling ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ order: next === undefined ? name : next }), { class: "plain" })
 		)
 	}
@@ -139,7 +139,7 @@ export class WorkloadsView extends View {
 			cost: el("td.number", seconds(w.cost_s)),
 			exact: el("td", { title: w.exact === true ? "" : `from ${w.exact?.inherited_from}`, text: result(w) })
 		}
-		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" })) },
+		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" }), `${workloadText(w)}${best ? `, ${nanoseconds(best.ns)}` : ""}`) },
 			this.columns().map(([name]) => cells[name])
 		)
 	}
