@@ -3,8 +3,9 @@
 import { drawAnswers } from "./answers.js"
 import { forgetTheme } from "./colors.js"
 import { Dataset } from "./dataset.js"
-import { button, clamp, el, fill, hideTip, note, select } from "./dom.js"
-import { configText, counted, percent, workloadText } from "./format.js"
+import { button, clamp, el, fill, hideTip, note, select, sheet } from "./dom.js"
+import { configText, counted, kernelText, keyText, percent, workloadText } from "./format.js"
+import { legendOf, savePng, saveSvg } from "./picture.js"
 import { RowTable } from "./rows.js"
 import { Missing } from "./source.js"
 import { State } from "./state.js"
@@ -22,6 +23,7 @@ export class App {
 		Object.assign(this, { source, views, made: {}, workloads: [], workload: null, ds: null, followers: [], news: [] })
 		this.state = new State()
 		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot", "state", "lost"].map(id => [id, document.getElementById(id)]))
+		Object.assign(sheet, { told: () => this.told(), keep: { png: savePng, svg: saveSvg, legend: legendOf } })
 		this.table = new RowTable(this, this.places.table)
 		this.state.listen(changed => this.changed(changed))
 	}
@@ -36,6 +38,7 @@ export class App {
 			waiting = setTimeout(() => this.render(new Set(["size"])), 100)
 		})
 		DARK.addEventListener("change", () => this.repaint())
+		for (const when of ["beforeprint", "afterprint"]) addEventListener(when, () => this.repaint(when === "beforeprint"))
 		try {
 			[this.about, this.workloads] = await Promise.all([this.source.about(), this.source.workloads()])
 		} catch (error) {
@@ -256,11 +259,20 @@ export class App {
 		this.repaint()
 	}
 
-	repaint() {
+	// Paper is light.
+	repaint(printed = false) {
 		const auto = DARK.matches ? "dark" : "light"
-		document.documentElement.dataset.theme = this.theme === "auto" ? auto : this.theme
+		document.documentElement.dataset.theme = printed ? "light" : this.theme === "auto" ? auto : this.theme
 		forgetTheme()
 		if (this.shown) this.render(new Set(["theme", "data"]))
+	}
+
+	// What a picture says it is of.
+	told() {
+		const w = this.workload
+		if (!w) return { lines: [] }
+		const date = w.recorded || (w.last_seen && new Date(1000 * w.last_seen).toISOString().slice(0, 10))
+		return { name: `${kernelText(w)} ${keyText(w)}`, lines: [[kernelText(w), keyText(w), w.device, date && `tuned ${date}`, "whet"].filter(Boolean).join(" · ")] }
 	}
 
 	firstVisit() {

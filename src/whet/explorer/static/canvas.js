@@ -1,7 +1,7 @@
 // Canvases, ticks, and pictures of them.
 
 import { theme } from "./colors.js"
-import { el, hideTip, save } from "./dom.js"
+import { el, hideTip } from "./dom.js"
 import { plainly } from "./format.js"
 
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
@@ -76,6 +76,15 @@ export class Surface {
 		const ratio = Math.min(3, window.devicePixelRatio || 1)
 		this.wide = wide
 		this.high = height
+		if (!this.lent) this.size(wide, height, ratio)
+		this.pen.fillStyle = theme().panel
+		this.pen.fillRect(0, 0, wide, height)
+		this.pen.font = FONT
+		this.pen.textBaseline = "middle"
+		return this.pen
+	}
+
+	size(wide, height, ratio) {
 		const w = Math.round(wide * ratio)
 		const h = Math.round(height * ratio)
 		if (this.canvas.width !== w || this.canvas.height !== h) {
@@ -85,11 +94,17 @@ export class Surface {
 			this.canvas.style.height = `${height}px`
 		}
 		this.pen.setTransform(ratio, 0, 0, ratio, 0, 0)
-		this.pen.fillStyle = theme().panel
-		this.pen.fillRect(0, 0, wide, height)
-		this.pen.font = FONT
-		this.pen.textBaseline = "middle"
-		return this.pen
+	}
+
+	// Draws with another pen, which has its own place and scale.
+	drawWith(pen) {
+		const own = this.pen
+		Object.assign(this, { pen, lent: true })
+		try {
+			this.draw()
+		} finally {
+			Object.assign(this, { pen: own, lent: false })
+		}
 	}
 
 	at(event) {
@@ -100,10 +115,6 @@ export class Surface {
 	outside(x, y) {
 		const box = this.canvas.getBoundingClientRect()
 		return [box.left + x, box.top + y]
-	}
-
-	png(name) {
-		this.canvas.toBlob(blob => save(blob, `${name}.png`))
 	}
 }
 

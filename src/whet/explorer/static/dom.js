@@ -58,6 +58,19 @@ export function save(blob, name) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 10000)
 }
 
+// The clipboard's own interface is for pages of https and of this machine only.
+export async function copy(text) {
+	try {
+		await navigator.clipboard.writeText(text)
+	} catch {
+		const area = el("textarea", { value: text })
+		document.body.append(area)
+		area.select()
+		document.execCommand("copy")
+		area.remove()
+	}
+}
+
 function csvCell(value) {
 	if (value == null || Number.isNaN(value)) return ""
 	let text = String(value)
@@ -74,13 +87,23 @@ export function saveCsv(rows, name) {
 	save(new Blob(parts, { type: "text/csv" }), name)
 }
 
-export function figure({ id, title, line = "", chart, csv }) {
+// What pictures and files are told of, filled in by whoever knows: a line of words, and a name.
+export const sheet = { told: () => ({ title: "", lines: [] }), keep: {} }
+
+const slug = text => plainly(text).replace(/[^\p{L}\p{N}.=_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 120)
+
+// `shows` is what a chart shows at the moment, where its title does not say it.
+export function figure({ id, title, line = "", chart, csv, shows = () => title }) {
 	const tools = el("div.controls")
 	const caption = el("p.line", line)
 	const body = el("div")
 	const drawn = chart && chart(body)
 	const keep = (kind, act) => act && button(kind.toUpperCase(), `Save '${title}' as ${kind.toUpperCase()}`, act, { class: "quiet", "data-export": kind })
-	const head = el("header", el("h2", title), el("div.tools", tools, keep("png", drawn && (() => drawn.png(id))), keep("csv", csv || (drawn && (() => drawn.csv(id))))))
+	const name = () => slug([sheet.told().name, shows()].filter(Boolean).join(" "))
+	const picture = kind => keep(kind, drawn && (() => {
+		sheet.keep[kind](drawn, { title: shows(), lines: [...sheet.told().lines, caption.textContent].filter(Boolean), legend: sheet.keep.legend(root) }, name())
+	}))
+	const head = el("header", el("h2", title), el("div.tools", tools, picture("png"), picture("svg"), keep("csv", csv || (drawn && (() => drawn.csv(name()))))))
 	const root = el("section.figure", { id, "aria-label": title }, head, caption, body)
 	return { root, body, caption, tools, chart: drawn }
 }

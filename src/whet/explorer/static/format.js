@@ -57,6 +57,23 @@ export function configText(config) {
 		.join(" ")
 }
 
+function pythonValue(value) {
+	if (value === null) return "None"
+	if (typeof value === "boolean") return value ? "True" : "False"
+	return Array.isArray(value) ? `(${value.map(pythonValue).join(", ")}${value.length === 1 ? "," : ""})` : JSON.stringify(value)
+}
+
+export const pythonText = config => `{${Object.entries(config).map(([name, value]) => `${JSON.stringify(name)}: ${pythonValue(value)}`).join(", ")}}`
+
+// What Triton takes beside the kernel's own parameters.
+const TRITON_OPTIONS = ["num_warps", "num_stages", "num_ctas", "maxnreg"]
+
+export function tritonText(config) {
+	const own = Object.fromEntries(Object.entries(config).filter(([name]) => !TRITON_OPTIONS.includes(name)))
+	const options = TRITON_OPTIONS.filter(name => config[name] != null).map(name => `, ${name}=${pythonValue(config[name])}`)
+	return `triton.Config(${pythonText(own)}${options.join("")})`
+}
+
 export const keyText = workload => workload.key_text || configText(workload.key)
 
 export const kernelText = ({ kernel, version }) => (version ? `${kernel} ${version}` : kernel)

@@ -48,6 +48,7 @@ export class SpaceView extends View {
 		this.heatFrame = figure({
 			id: "heat",
 			title: "Heat map",
+			shows: () => `Heat map of ${Object.values(heatAxes(app)).join(" and ")} in ${unitOf(this.now.unit, this.workload).label}`,
 			chart: body => new HeatMap(body, {
 				height: 330,
 				label: "heat map of two parameters; arrow keys move, Enter opens the config",

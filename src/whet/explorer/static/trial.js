@@ -3,8 +3,8 @@
 import { SMALL_FONT, Surface, ticks } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
 import { diffPane, stageButtons } from "./diff.js"
-import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
-import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js"
+import { button, clamp, copy, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
+import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, pythonText, seconds, statusText, tritonText, unitOf, valueText } from "./format.js"
 import { View, any } from "./view.js"
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
@@ -22,6 +22,7 @@ export class TrialView extends View {
 		this.samples = figure({
 			id: "samples",
 			title: "Samples",
+			shows: () => `Samples of row ${this.trial?.row}`,
 			csv: () => this.samplesCsv(),
 			chart: body => new Surface(body, { label: "distribution of samples", focus: false })
 		})
@@ -91,6 +92,7 @@ export class TrialView extends View {
 		fill(
 			this.facts.body,
 			el("p", { class: `verdict ${trial.status === "ok" ? "good" : "bad"}`, "data-trial": "verdict", text: this.verdict(row) }),
+			this.copies(trial.config),
 			trial.error && el("pre.error", { "data-trial": "error", text: trial.error }),
 			el("table.rows.facts",
 				other && headCells(["", `row ${row}`, `row ${other.row}`]),
@@ -101,6 +103,19 @@ export class TrialView extends View {
 			),
 			trial.why && note(trial.why)
 		)
+	}
+
+	// Ready to be pasted where configs are written.
+	copies(config) {
+		const texts = [["Copy as dict", pythonText(config)], ["Copy as triton.Config", tritonText(config)], ["Copy as JSON", JSON.stringify(config)]]
+		return el("div.controls", texts.map(([name, text]) => {
+			const made = button(name, `${name}: ${text}`, async () => {
+				await copy(text)
+				made.textContent = "Copied"
+				setTimeout(() => (made.textContent = name), 1500)
+			}, { class: "quiet", "data-copy": name.split(" ").at(-1) })
+			return made
+		}))
 	}
 
 	verdict(row) {
@@ -149,6 +164,7 @@ export class TrialView extends View {
 	}
 
 	drawDistribution(sets) {
+		this.surface.draw = () => this.drawDistribution(sets)
 		const { surface } = this
 		const rowHigh = sets.length > 1 ? 84 : 120
 		const pen = surface.begin(rowHigh * sets.length + 36)
