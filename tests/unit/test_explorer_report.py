@@ -43,7 +43,10 @@ def _modules(folder: Path, **files: str) -> Path:
 def test_a_report_has_everything_the_page_asks_for_and_fetches_nothing(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         run = fill(store)
-        size = write_report(Library(store), tmp_path / "r.html")
+        told: list[tuple[int, int]] = []
+        size = write_report(
+            Library(store), tmp_path / "r.html", done=lambda *parts: told.append(parts)
+        )
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     data = _data(text)
     id = run.workload.id
@@ -57,7 +60,14 @@ def test_a_report_has_everything_the_page_asks_for_and_fetches_nothing(tmp_path:
     assert data["timelines"][run.id]["wall"] == {"measure": 3.0, "waiting": 1.0}
     assert data["searches"][f"{id}|run|{run.id}"]["rows"] == list(range(32))
     assert len(data["searches"][f"{id}|random|0|100"]["rows"]) == 32
+    assert {f"{id}|random|{seed}|100" for seed in range(20)} < set(data["searches"])
+    assert f"{id}|grid|1|100" not in data["searches"], "it is the same whatever the seed"
     assert data["frontier"][id]["series"]
+    # The simulations, which take most of the time, are most of what a reader is told is left.
+    finished, every = zip(*told, strict=True)
+    assert list(finished) == sorted(set(finished))
+    assert set(every) == {finished[-1]}
+    assert finished[-1] > 60
     first = data["trials"][id]["0"]
     assert first["samples"] == []
     assert first["samples_total"] == 12

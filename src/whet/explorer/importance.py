@@ -34,7 +34,8 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
     """The most important first. `share` is of the variance of log time between the values, less
     what chance alone would give; `low` and `high` enclose it with 95 %. `total` is what is left
     to it where all others are fixed, None where no two configs differ in it alone. Parameters may
-    act together, so that shares need not add up to one."""
+    act together, so that shares need not add up to one; what one explains with others is never less
+    than what it explains alone, however the two are estimated."""
     medians, standing = columns.column("median_ns"), columns.standing()
     works = columns.measured() & standing
     rows = np.flatnonzero(works)
@@ -60,11 +61,11 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
                 "share": share,
                 "low": low,
                 "high": high,
-                "total": _total(name, drawn, logs),
+                "total": _total(name, drawn, logs, share or 0.0),
                 "values": _by_value(columns.parameters[name].shown(), codes, medians, seen),
             }
         )
-    return sorted(found, key=lambda one: -(one["share"] or 0.0))
+    return sorted(found, key=lambda one: -(one["total"] or one["share"] or 0.0))
 
 
 def _share(codes: Codes, logs: Floats, rng: np.random.Generator) -> tuple[Any, Any, Any]:
@@ -94,7 +95,7 @@ def _explained(codes: Codes, logs: Floats) -> float:
     return min(1.0, max(0.0, (between - (groups - 1) * within) / (total + within)))
 
 
-def _total(name: str, varied: dict[str, Codes], logs: Floats) -> float | None:
+def _total(name: str, varied: dict[str, Codes], logs: Floats, alone: float) -> float | None:
     """The mean variance among configs that differ in this parameter alone, of all variance."""
     spread = float(logs.var())
     others = [codes for other, codes in varied.items() if other != name]
@@ -109,7 +110,8 @@ def _total(name: str, varied: dict[str, Codes], logs: Floats) -> float | None:
     means = np.bincount(group, weights=logs) / counts
     squares = np.bincount(group, weights=(logs - means[group]) ** 2)
     variances = squares[several] / (counts[several] - 1)
-    return min(1.0, float(np.average(variances, weights=counts[several]) / spread))
+    total = float(np.average(variances, weights=counts[several]) / spread)
+    return min(1.0, max(alone, total))
 
 
 def _by_value(

@@ -40,6 +40,10 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SIMULATED = 3
 SIMULATED_SEARCHES = ("grid", "random", "gp", "auto")
 SEARCH_BUDGET = 100
+# Of the first workload, where its space is small; the others show one seed.
+SEEDS = 20
+# How many times as long as one of its searches, or one more workload, a frontier takes.
+FRONTIER_PARTS, QUICK_FRONTIER_PARTS = 14, 3
 SMALL_SPACE = 1_000
 FRONTIER_RUNS = 8
 # A report is for looking at, and a browser reads it in one go.
@@ -104,12 +108,23 @@ def report_data(
     }
     left = MOST_DETAILED
     coded: list[Coded] = []
-    for number, subject in enumerate(subjects):
-        left -= _add_workload(data, subject, left, coded)
-        if number < SIMULATED:
-            _add_simulated(data, subject)
+    steps = [
+        step
+        for number, subject in enumerate(subjects[:SIMULATED])
+        for step in _simulations(data, subject, first=number == 0)
+    ]
+    every = len(subjects) + sum(parts for parts, _ in steps)
+    finished = 0
+    for parts, act in steps:
+        act()
+        finished += parts
         if done is not None:
-            done(number + 1, len(subjects))
+            done(finished, every)
+    for subject in subjects:
+        left -= _add_workload(data, subject, left, coded)
+        finished += 1
+        if done is not None:
+            done(finished, every)
     _add_code(data, coded)
     # After the columns, which know more of each workload.
     wanted = {subject.id for subject in subjects}
@@ -207,18 +222,34 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def _add_simulated(data: dict[str, Any], subject: Subject) -> None:
-    for strategy in SIMULATED_SEARCHES:
-        key = f"{subject.id}|{strategy}|0|{SEARCH_BUDGET}"
+def _simulations(
+    data: dict[str, Any], subject: Subject, *, first: bool
+) -> list[tuple[int, Callable[[], None]]]:
+    """What is simulated on a workload, and about how long each takes, in parts."""
+
+    def search(strategy: str, seed: int) -> None:
+        key = f"{subject.id}|{strategy}|{seed}|{SEARCH_BUDGET}"
         data["searches"][key] = _or_absent(
-            partial(simulated_json, subject, strategy, 0, SEARCH_BUDGET)
+            partial(simulated_json, subject, strategy, seed, SEARCH_BUDGET)
         )
-    data["frontier"][subject.id] = _or_absent(partial(_frontier, subject))
+
+    def frontier() -> None:
+        data["frontier"][subject.id] = _or_absent(partial(_frontier, subject, first))
+
+    many = first and subject.read().columns.rows <= SMALL_SPACE
+    # The grid is the same whatever the seed.
+    searches = [
+        partial(search, strategy, seed)
+        for strategy in SIMULATED_SEARCHES
+        for seed in range(SEEDS if many and strategy != "grid" else 1)
+    ]
+    parts = FRONTIER_PARTS if first else QUICK_FRONTIER_PARTS
+    return [*((1, one) for one in searches), (parts, frontier)]
 
 
-def _frontier(subject: Subject) -> dict[str, Any]:
+def _frontier(subject: Subject, searched: bool) -> dict[str, Any]:
     """With a strategy's own points only where its model is quick."""
-    small = len(subject.recorded().table.configs) <= SMALL_SPACE
+    small = searched and len(subject.recorded().table.configs) <= SMALL_SPACE
     searches = ("auto",) if small else ()
     return frontier_json(subject, Knobs(runs=FRONTIER_RUNS, searches=searches))
 

@@ -137,6 +137,7 @@ class StoreSubject(Subject):
             speedup=None if best is None else speedup_over(first, best, chose),
             paired=chose is not None and chose.paired_speedup is not None,
             provisional=chose is not None and chose.provisional,
+            next="" if newest is None or newest.coverage is None else newest.coverage.next_text,
             typical_ns=self._typical(),
             equals=0 if newest is None else len(newest.equals),
             trials=dict(statuses),

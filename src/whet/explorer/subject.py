@@ -158,6 +158,7 @@ def line_json(id: str, workload: Workload, origin: OriginName, **known: Any) -> 
         "first": None,
         "speedup": None,
         "paired": False,
+        "next": "",
         "typical_ns": None,
         "equals": 0,
         "trials": {},

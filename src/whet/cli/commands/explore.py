@@ -179,7 +179,7 @@ def _write(
         raise UsageError(f"{out} must end in .html")
     library = library_of(store, sample=sample, tables=tables)
     chosen = _chosen(library, kernels)
-    size = write_report(library, path, chosen, None if quiet else Countdown("workloads"))
+    size = write_report(library, path, chosen, None if quiet else Countdown("parts"))
     workloads = count_text(len(chosen), "workload")
     print(f"wrote {out}: {workloads}, {bytes_text(size)}; open it in any browser")
 

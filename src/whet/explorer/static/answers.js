@@ -2,10 +2,10 @@
 
 import { extent } from "./dataset.js"
 import { el, fill } from "./dom.js"
-import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js"
+import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf } from "./format.js"
 
 const QUESTIONS = [
-	["best", "Best config"],
+	["best", "The pick"],
 	["sure", "How sure is it"],
 	["failed", "What failed, and why"],
 	["matters", "What matters most"],
@@ -35,20 +35,24 @@ function commonError(ds) {
 	return counts[most] ? `Most often: ${ds.errors[most].split("\n")[0].slice(0, 200)}` : ""
 }
 
-function sureTexts(workload) {
+function sureTexts({ workload, ds }) {
 	const { equals, best: { ns, low_ns: low, high_ns: high, samples } } = workload
 	const from = samples ? ` from ${plural(samples, "sample")}` : ""
 	const interval = low == null ? `Too few samples for an interval${from}` : `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / ns, 2)} %), 95 % interval${from}`
+	const faster = ds?.disputed ? ds.fastest.filter(row => ds.finished[row] && ds.usable[row] < ds.usable[ds.best]).length : 0
+	if (faster) return [interval, `${plural(faster, "other config")} had a lower median`]
 	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }
 
 function costTexts({ workload, ds }) {
-	const work = Object.entries(workload.work || {}).filter(([phase, s]) => s > 0 && !phase.includes(".")).sort((a, b) => b[1] - a[1])
+	// By the clock, as the sum is; a recorded table only knows the work of its processes.
+	const wall = phasesOf(workload.wall)
 	// A run says what it cost when it ends.
 	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
-	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
-	return [`${seconds(total)} for ${plural(workload.configs, "config")}`, parts]
+	const isWork = workload.origin === "table" || !workload.cost_s
+	const parts = (isWork ? phasesOf(workload.work) : wall).slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
+	return [`${seconds(total)}${isWork ? " of work" : ""} for ${plural(workload.configs, "config")}`, parts]
 }
 
 function variedOnly({ ds }, config) {
@@ -63,9 +67,10 @@ function gainText({ speedup, typical_ns: typical, best }) {
 }
 
 function mattersTexts([first, ...rest]) {
-	const alone = `${percent(first.share, 2)} of the differences by itself`
+	const shown = percent(first.share, 2)
+	if (isNoise(first)) return ["Nothing that stands out from noise", `${first.parameter} explains ${shown}, which may be ${percent(first.low, 2)} or ${percent(first.high, 2)}`]
 	const others = first.total > 0 ? `, ${percent(first.total, 2)} with others` : ""
-	return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
+	return [`${first.parameter}: ${shown} of the differences by itself${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
 }
 
 function answerTexts(app) {
@@ -77,12 +82,22 @@ function answerTexts(app) {
 		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
 		const faster = gainText(workload)
 		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
-		made.sure = sureTexts(workload)
+		made.sure = sureTexts(app)
 	}
 	made.failed = failureTexts(app)
 	made.matters = importance?.[0] ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
 	made.cost = costTexts(app)
 	return made
+}
+
+// The pick was compared side by side, or there was no time for that; medians alone say something else.
+function disputeText({ ds, workload }) {
+	const named = row => `${configText(variedOnly({ ds }, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
+	const why = workload.provisional
+		? "the budget ended before the two were compared side by side"
+		: "their times are of different moments, and the pick was not beaten side by side"
+	const settle = workload.next ? ` To settle it: ${workload.next}.` : ""
+	return `The pick is not the fastest seen: the pick, ${named(ds.best)}; the fastest, ${named(ds.quickest)}. Why: ${why}.${settle}`
 }
 
 export function drawAnswers(app, parent) {
@@ -93,10 +108,11 @@ export function drawAnswers(app, parent) {
 		parent,
 		QUESTIONS.map(([name, question]) =>
 			el("div.answer", { "data-answer": name, title: texts[name].filter(Boolean).join("\n") },
-				el("h3", question),
+				el("h2", question),
 				el("p.said", texts[name][0]),
 				texts[name][1] && el("p.more", texts[name][1])
 			)
-		)
+		),
+		app.ds?.disputed && !app.ds.ties[app.ds.quickest] && el("p.banner#dispute", { role: "status", text: disputeText(app) })
 	)
 }

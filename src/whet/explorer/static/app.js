@@ -3,13 +3,14 @@
 import { drawAnswers } from "./answers.js"
 import { forgetTheme } from "./colors.js"
 import { Dataset } from "./dataset.js"
-import { button, clamp, el, fill, hideTip, note, select } from "./dom.js"
-import { configText, counted, percent, workloadText } from "./format.js"
+import { button, clamp, el, fill, hideTip, note, select, sheet } from "./dom.js"
+import { configText, counted, kernelText, keyText, percent, workloadText } from "./format.js"
+import { legendOf, savePng, saveSvg } from "./picture.js"
 import { RowTable } from "./rows.js"
 import { Missing } from "./source.js"
 import { State } from "./state.js"
 import { mark, timed } from "./timings.js"
-import { any } from "./view.js"
+import { COMMANDS, EMPTY, any } from "./view.js"
 
 const WITHOUT_TABLE = ["workloads", "frontier", "journey"]
 const FOLLOWING = ["workloads", "space", "live"]
@@ -21,7 +22,8 @@ export class App {
 	constructor(source, views) {
 		Object.assign(this, { source, views, made: {}, workloads: [], workload: null, ds: null, followers: [], news: [] })
 		this.state = new State()
-		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot"].map(id => [id, document.getElementById(id)]))
+		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot", "state", "lost"].map(id => [id, document.getElementById(id)]))
+		Object.assign(sheet, { told: () => this.told(), keep: { png: savePng, svg: saveSvg, legend: legendOf } })
 		this.table = new RowTable(this, this.places.table)
 		this.state.listen(changed => this.changed(changed))
 	}
@@ -36,14 +38,16 @@ export class App {
 			waiting = setTimeout(() => this.render(new Set(["size"])), 100)
 		})
 		DARK.addEventListener("change", () => this.repaint())
+		for (const when of ["beforeprint", "afterprint"]) addEventListener(when, () => this.repaint(when === "beforeprint"))
 		try {
 			[this.about, this.workloads] = await Promise.all([this.source.about(), this.source.workloads()])
 		} catch (error) {
-			fill(this.places.main, note(error.message, "bad"))
+			this.tell(error.message, "bad")
 			return
 		}
 		nameKeys(this.workloads)
 		if (!this.about.sample) this.tour = null
+		else if (location.hash.length < 2) this.state.now.view = "space"
 		this.setTheme(this.theme)
 		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
 		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
@@ -57,7 +61,7 @@ export class App {
 		const found = this.workloads.find(one => one.id === id)
 		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
 		const chosen = found || mostTelling(this.workloads, this.source)
-		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, searched: null })
+		Object.assign(this, { workload: chosen, ds: null, failed: "", masked: null, importance: null, learned: 0, searched: null })
 		this.drawChooser()
 		this.drawTabs()
 		if (chosen) this.state.now.w = chosen.id
@@ -74,7 +78,7 @@ export class App {
 		try {
 			this.take(new Dataset(await this.source.columns(workload.id)), current)
 			mark("first-draw", since())
-			this.source.importance(workload.id).catch(() => []).then(list => current() && this.learn(list))
+			this.learn()
 			let drawn = since()
 			let pause = 50
 			const waiting = []
@@ -96,7 +100,11 @@ export class App {
 			this.say("")
 			mark("complete", since())
 		} catch (error) {
-			if (current()) this.say(error.message)
+			if (current()) {
+				this.say("")
+				this.failed = error.message
+				this.render(new Set(["data"]))
+			}
 			if (!(error instanceof Missing)) console.warn(error)
 		}
 	}
@@ -127,10 +135,17 @@ export class App {
 		const current = () => this.ds === ds
 		do await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], current)
 		while (current() && !ds.complete)
+		this.learn()
 	}
 
-	learn(list) {
-		this.importance = [...list].sort((a, b) => (b.total ?? b.share) - (a.total ?? a.share))
+	// What matters, anew where there is a quarter more to learn from or the run has ended.
+	async learn() {
+		const { ds, workload } = this
+		if (!ds || ds.total === this.learned || (workload.running && ds.total < 1.25 * this.learned)) return
+		this.learned = ds.total
+		const list = await this.source.importance(workload.id).catch(() => [])
+		if (this.workload?.id !== workload.id) return
+		this.importance = list
 		this.render(new Set(["importance"]))
 	}
 
@@ -146,7 +161,7 @@ export class App {
 		const brush = { ...this.state.now.brush }
 		if (wanted) brush[name] = wanted
 		else delete brush[name]
-		this.state.set({ brush }, false, draft)
+		this.state.set({ brush }, draft)
 	}
 
 	searchBest() {
@@ -170,12 +185,29 @@ export class App {
 		const { view } = this.state.now
 		hideTip()
 		if (any(changed, "view") || !this.shown) this.show(view)
+		this.drawState(view)
 		if (changed?.has("view")) changed = null
 		if (!changed?.has("grown") || FOLLOWING.includes(view)) this.made[view].render(changed)
 		// After the canvases, which ask how wide they are.
 		if (any(changed, "data grown w importance unit list")) drawAnswers(this, this.places.answers)
 		this.places.table.hidden = WITHOUT_TABLE.includes(view) || !this.ds
 		if (!this.places.table.hidden && any(changed, `data w brush sort row ${view === "live" ? "grown" : ""}`)) this.table.update()
+	}
+
+	// Instead of a view that has nothing to show: why, and what fills it.
+	drawState(view) {
+		const { ds, workload } = this
+		const bare = ["space", "search"].includes(view) && ds && !ds.parameters.length
+		const text = !workload ? EMPTY
+			: this.failed || (!ds ? "Reading the trials…"
+				: !ds.rows ? "No config of this kernel was tried yet. 'whet tune' tries them, and they appear here as they end."
+					: bare && "This kernel has no parameters, so there is no space to look at.")
+		this.made[view].root.hidden = Boolean(text) && !["workloads", "live", "journey"].includes(view)
+		this.tell(this.made[view].root.hidden ? text : "", this.failed ? "bad" : "empty")
+	}
+
+	tell(text, kind) {
+		fill(this.places.state, text && note(text, kind), text === EMPTY && el("pre", COMMANDS))
 	}
 
 	show(view) {
@@ -227,11 +259,20 @@ export class App {
 		this.repaint()
 	}
 
-	repaint() {
+	// Paper is light.
+	repaint(printed = false) {
 		const auto = DARK.matches ? "dark" : "light"
-		document.documentElement.dataset.theme = this.theme === "auto" ? auto : this.theme
+		document.documentElement.dataset.theme = printed ? "light" : this.theme === "auto" ? auto : this.theme
 		forgetTheme()
 		if (this.shown) this.render(new Set(["theme", "data"]))
+	}
+
+	// What a picture says it is of.
+	told() {
+		const w = this.workload
+		if (!w) return { lines: [] }
+		const date = w.recorded || (w.last_seen && new Date(1000 * w.last_seen).toISOString().slice(0, 10))
+		return { name: `${kernelText(w)} ${keyText(w)}`, lines: [[kernelText(w), keyText(w), w.device, date && `tuned ${date}`, "whet"].filter(Boolean).join(" · ")] }
 	}
 
 	firstVisit() {
@@ -262,6 +303,11 @@ export class App {
 		this.source.live(
 			event => this.live(event),
 			connected => {
+				const { lost } = this.places
+				lost.hidden = connected
+				if (!connected) lost.textContent = "The explorer's server does not answer, so nothing here is new. Start it again with: whet explore"
+				// What was missed meanwhile.
+				else if (this.connected === false) this.live({ workload: this.workload?.id })
 				this.connected = connected
 				for (const told of this.followers) told(null)
 			}
@@ -321,7 +367,8 @@ function nameKeys(workloads) {
 	}
 	// Versions of one kernel have nothing else to tell them apart.
 	for (const same of Map.groupBy(workloads, workloadText).values()) {
-		if (same.length > 1) for (const w of same) w.version = (w.fingerprint || w.id).slice(0, 6)
+		const alike = new Set(same.map(w => w.fingerprint)).size < same.length
+		if (same.length > 1) for (const w of same) w.version = alike && w.source_where ? w.source_where : (w.fingerprint || w.id).slice(0, 6)
 	}
 }
 

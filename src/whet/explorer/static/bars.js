@@ -2,10 +2,10 @@
 
 import { SMALL_FONT, Surface, fitText } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const BAR_STEP = 22
-const NAMES = 150
+const MOST_NAMES = 150
 
 export class Bars extends Surface {
 	constructor(parent, { clicked, color = SERIES[0], ...rest }) {
@@ -26,6 +26,7 @@ export class Bars extends Surface {
 					event.preventDefault()
 					this.chosen = clamp(this.chosen + step, 0, this.list.length - 1)
 					this.draw()
+					if (this.list[this.chosen]) announce([this.list[this.chosen].name, this.list[this.chosen].text])
 				} else if (event.key === "Enter" && clicked && this.list[this.chosen]) clicked(this.list[this.chosen])
 			}
 		})
@@ -42,24 +43,25 @@ export class Bars extends Surface {
 		const pen = this.begin(12 + BAR_STEP * Math.max(1, list.length))
 		const { ink, accent } = theme()
 		pen.font = SMALL_FONT
-		const texts = Math.max(40, ...list.map(one => pen.measureText(one.text).width))
+		const names = Math.min(MOST_NAMES, 0.32 * this.wide)
+		const texts = Math.min(0.42 * this.wide, Math.max(40, ...list.map(one => pen.measureText(one.text).width)))
 		const reached = one => Math.max(one.value, one.high || 0, one.outer || 0)
 		const most = Math.max(...list.map(reached), 1e-12)
-		const long = value => ((this.wide - NAMES - texts - 16) * Math.max(0, value)) / most
+		const long = value => ((this.wide - names - texts - 16) * Math.max(0, value)) / most
 		list.forEach((one, i) => {
 			const y = 16 + BAR_STEP * i
-			this.text(fitText(pen, one.name, NAMES - 12), NAMES - 8, y, ink, "right")
-			if (one.outer > 0) this.rect(this.color, NAMES, y - 7, long(one.outer), 14, 0.3)
-			this.rect(this.color, NAMES, y - 7, Math.max(1, long(one.value)), 14)
+			this.text(fitText(pen, one.name, names - 12), names - 8, y, ink, "right")
+			if (one.outer > 0) this.rect(this.color, names, y - 7, long(one.outer), 14, 0.3)
+			this.rect(this.color, names, y - 7, Math.max(1, long(one.value)), 14)
 			if (Number.isFinite(one.low) && Number.isFinite(one.high)) {
-				const [low, high] = [NAMES + long(one.low), NAMES + long(one.high)]
+				const [low, high] = [names + long(one.low), names + long(one.high)]
 				this.line(ink, 1.5, [low, y], [high, y])
 				for (const end of [low, high]) this.line(ink, 1.5, [end, y - 4], [end, y + 4])
 			}
-			this.text(one.text, NAMES + long(reached(one)) + 8, y, ink, "left")
+			this.text(fitText(pen, one.text, texts + 2), names + long(reached(one)) + 8, y, ink, "left")
 			if (i !== this.chosen || document.activeElement !== this.canvas) return
 			pen.strokeStyle = accent
-			pen.strokeRect(NAMES - 1, y - 9, this.wide - NAMES - 2, 18)
+			pen.strokeRect(names - 1, y - 9, this.wide - names - 2, 18)
 		})
 	}
 

@@ -1,7 +1,8 @@
 // Canvases, ticks, and pictures of them.
 
 import { theme } from "./colors.js"
-import { el, hideTip, save } from "./dom.js"
+import { el, hideTip } from "./dom.js"
+import { plainly } from "./format.js"
 
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
 export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
@@ -9,7 +10,8 @@ export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif
 // A chart draws its `input`; `acts` are what it calls when somebody acts on it.
 export class Surface {
 	constructor(parent, { height = 100, label, focus = true, ...acts }) {
-		this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: focus ? 0 : null })
+		// What acts on keys takes them from whoever reads the page aloud.
+		this.canvas = el("canvas", { role: focus ? "application" : "img", "aria-label": label, tabindex: focus ? 0 : null })
 		this.parent = parent
 		this.high = height
 		Object.assign(this, acts)
@@ -38,7 +40,7 @@ export class Surface {
 	text(text, x, y, color = theme().ink, align = "center") {
 		this.pen.fillStyle = color
 		this.pen.textAlign = align
-		this.pen.fillText(text, x, y)
+		this.pen.fillText(plainly(text), x, y)
 	}
 
 	upright(text, x, y, room) {
@@ -51,6 +53,11 @@ export class Surface {
 	}
 
 	line(color, wide, ...points) {
+		this.path(color, wide, points)
+	}
+
+	// A list, as there may be more points than a call can have arguments.
+	path(color, wide, points) {
 		const { pen } = this
 		pen.strokeStyle = color
 		pen.lineWidth = wide
@@ -59,11 +66,25 @@ export class Surface {
 		pen.stroke()
 	}
 
+	// As narrow as it can still be read.
+	get narrowest() {
+		return 120
+	}
+
 	begin(height = this.high) {
-		const wide = Math.max(120, Math.floor(this.parent.clientWidth))
+		const wide = Math.max(this.narrowest, Math.floor(this.parent.clientWidth))
 		const ratio = Math.min(3, window.devicePixelRatio || 1)
 		this.wide = wide
 		this.high = height
+		if (!this.lent) this.size(wide, height, ratio)
+		this.pen.fillStyle = theme().panel
+		this.pen.fillRect(0, 0, wide, height)
+		this.pen.font = FONT
+		this.pen.textBaseline = "middle"
+		return this.pen
+	}
+
+	size(wide, height, ratio) {
 		const w = Math.round(wide * ratio)
 		const h = Math.round(height * ratio)
 		if (this.canvas.width !== w || this.canvas.height !== h) {
@@ -73,11 +94,17 @@ export class Surface {
 			this.canvas.style.height = `${height}px`
 		}
 		this.pen.setTransform(ratio, 0, 0, ratio, 0, 0)
-		this.pen.fillStyle = theme().panel
-		this.pen.fillRect(0, 0, wide, height)
-		this.pen.font = FONT
-		this.pen.textBaseline = "middle"
-		return this.pen
+	}
+
+	// Draws with another pen, which has its own place and scale.
+	drawWith(pen) {
+		const own = this.pen
+		Object.assign(this, { pen, lent: true })
+		try {
+			this.draw()
+		} finally {
+			Object.assign(this, { pen: own, lent: false })
+		}
 	}
 
 	at(event) {
@@ -88,10 +115,6 @@ export class Surface {
 	outside(x, y) {
 		const box = this.canvas.getBoundingClientRect()
 		return [box.left + x, box.top + y]
-	}
-
-	png(name) {
-		this.canvas.toBlob(blob => save(blob, `${name}.png`))
 	}
 }
 
@@ -116,9 +139,11 @@ export function logTicks(low, high) {
 
 export function fitText(pen, text, wide) {
 	if (pen.measureText(text).width <= wide) return text
+	// Names of one kernel often begin alike, so that the end has to stay.
+	const cut = count => `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`
 	let count = Math.max(1, Math.floor((text.length * wide) / pen.measureText(text).width))
-	while (count > 1 && pen.measureText(`${text.slice(0, count)}…`).width > wide) count--
-	return `${text.slice(0, count)}…`
+	while (count > 1 && pen.measureText(cut(count)).width > wide) count--
+	return cut(count)
 }
 
 export function roundBox(pen, x, y, w, h, r) {

@@ -19,8 +19,15 @@ export function viridis(share) {
 
 export const rgb = ([r, g, b], alpha = 1) => (alpha === 1 ? `rgb(${r},${g},${b})` : `rgba(${r},${g},${b},${alpha})`)
 
-export function inkOn([r, g, b]) {
-	return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"
+// Black or white, whichever stands out more: at least 4.5 to 1 on any ground.
+export function inkOn(color) {
+	const [r, g, b] = (typeof color === "string" ? [1, 3, 5].map(i => parseInt(color.slice(i, i + 2), 16)) : color).map(linear)
+	return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff"
+}
+
+function linear(level) {
+	const share = level / 255
+	return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4
 }
 
 let themeRead = null
@@ -29,7 +36,7 @@ export function theme() {
 	if (!themeRead) {
 		const style = getComputedStyle(document.documentElement)
 		const read = name => style.getPropertyValue(`--${name}`).trim()
-		const names = ["ink", "soft", "line", "panel", "accent", "faint", "bad"]
+		const names = ["ink", "soft", "line", "panel", "accent", "faint", "bad", "edge"]
 		themeRead = { ...Object.fromEntries(names.map(name => [name, read(name)])), dark: read("scheme") === "dark" }
 	}
 	return themeRead

@@ -184,8 +184,8 @@ export class CompareView extends View {
 
 	moveText(here, there, ds, at, side) {
 		const row = this.pairs[at][side]
-		const share = ds.usable[ds.best] / ds.usable[row]
-		return `The best of ${here} is place ${counted(this.places[side][at])} on ${there}: ${percent(share)} of the best speed there.`
+		const share = ds.share(ds.usable[row])
+		return `The pick of ${here} is place ${counted(this.places[side][at])} on ${there}: ${percent(share)} of the best speed there.`
 	}
 
 	drawMoves() {
@@ -193,10 +193,10 @@ export class CompareView extends View {
 		const { mask } = this.chosen
 		const moves = [...places[0].keys()].filter(i => mask[pairs[i][0]])
 		moves.sort((p, q) => Math.abs(places[0][q] - places[1][q]) - Math.abs(places[0][p] - places[1][p]))
-		fill(this.lists, el("h3", "Which change their place most"), el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"]), el("tbody", moves.slice(0, LISTED).map(i => {
+		fill(this.lists, el("h3", "Which change their place most"), el("div.scroll.tall", { tabindex: "0", "aria-label": "configs that change their place" }, el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"], "number"), el("tbody", moves.slice(0, LISTED).map(i => {
 			const [a, b] = pairs[i]
-			return el("tr", opens(() => this.open(a)), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
-		}))))
+			return el("tr", opens(() => this.open(a), `place ${counted(places[0][i])} here, ${counted(places[1][i])} there: ${configText(varied(ds, a))}`), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
+		})))))
 	}
 
 	ranged(low, high) {

@@ -4,7 +4,7 @@ import { Bars } from "./bars.js"
 import { SERIES } from "./colors.js"
 import { extent } from "./dataset.js"
 import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js"
-import { counted, digits, percent, plural, seconds, statusText } from "./format.js"
+import { counted, digits, percent, phasesOf, plural, seconds, statusText } from "./format.js"
 import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js"
 import { View, any } from "./view.js"
 
@@ -15,8 +15,9 @@ export class CostView extends View {
 		super(app, root)
 		this.runs = []
 		const bars = options => body => new Bars(body, options)
-		this.phases = figure({ id: "phases", title: "By phase", chart: bars({ label: "seconds by phase" }) })
-		this.stages = figure({ id: "stages", title: "By compiler stage", chart: bars({ label: "seconds by compiler stage", color: SERIES[2] }) })
+		this.wall = figure({ id: "wall", title: "By the clock", chart: bars({ label: "seconds of the run by phase", color: SERIES[3] }) })
+		this.phases = figure({ id: "phases", title: "Work by phase", chart: bars({ label: "seconds of work by phase" }) })
+		this.stages = figure({ id: "stages", title: "Building by compiler stage", chart: bars({ label: "seconds by compiler stage", color: SERIES[2] }) })
 		this.outcomes = figure({
 			id: "outcomes",
 			title: "By outcome",
@@ -37,7 +38,7 @@ export class CostView extends View {
 		this.chart = this.time.chart
 		this.statistics = el("div#range-statistics")
 		this.time.body.append(this.statistics)
-		root.append(el("div.halves", this.phases.root, this.stages.root), el("div.halves", this.outcomes.root, this.stock.root), this.time.root)
+		root.append(this.wall.root, el("div.halves", this.phases.root, this.stages.root), el("div.halves", this.outcomes.root, this.stock.root), this.time.root)
 	}
 
 	key(event) {
@@ -57,7 +58,7 @@ export class CostView extends View {
 		const { workload } = this
 		this.of = workload.id
 		if (fresh) this.spans = null
-		this.drawBars(workload.work || {}, null)
+		this.drawBars(workload.work || {}, workload.wall)
 		const runs = await this.source.runs(workload.id).catch(() => [])
 		if (this.workload !== workload) return
 		const known = list => list.map(one => `${one.id} ${one.outcome}`).join()
@@ -84,13 +85,14 @@ export class CostView extends View {
 		const told = await this.source.timeline(run.id).catch(error => ({ absent: error.message }))
 		if (this.workload !== workload || this.run() !== run) return
 		this.drawStock(told.stock, told)
-		if (Object.keys(told.phases || {}).length) this.drawBars({ ...told.phases, ...told.stages }, run)
+		if (Object.keys(told.phases || {}).length) this.drawBars({ ...told.phases, ...told.stages }, told.wall)
 		if (!told.spans?.length) {
 			this.absent(told.absent || (run.outcome === "running" ? "The run is still going on; its timeline is kept when it ends." : "No timeline was kept for this run."))
 			return
 		}
 		this.spans = spanColumns(told)
 		this.whole = Math.max(told.wall_s || 0, extent(this.spans.end)[1])
+		this.drawTools()
 		this.drawTimeline()
 	}
 
@@ -99,17 +101,22 @@ export class CostView extends View {
 		fill(this.statistics, note(text))
 	}
 
-	drawBars(work, run) {
-		const entries = Object.entries(work).filter(([, s]) => s > 0)
-		const phases = entries.filter(([name]) => !name.includes(".")).sort((a, b) => b[1] - a[1])
-		const stages = entries.filter(([name]) => name.startsWith("build.")).sort((a, b) => b[1] - a[1])
+	drawBars(work, ledger) {
 		const sum = list => list.reduce((all, [, s]) => all + s, 0)
-		const bars = list => list.map(([name, s]) => ({ name: bare(name), value: s, text: `${seconds(s)}, ${percent(s / sum(list), 2)}` }))
+		const bars = list => list.map(([name, s]) => ({ name, value: s, text: `${seconds(s)}, ${percent(s / sum(list), 2)}` }))
+		const wall = phasesOf(ledger)
+		const phases = phasesOf(work)
+		const stages = Object.entries(work).filter(([name, s]) => name.startsWith("build.") && s > 0).map(([name, s]) => [bare(name), s]).sort((a, b) => b[1] - a[1])
+		const rest = (work.build || 0) - sum(stages)
+		if (stages.length && rest > 0.005 * work.build) stages.push(["the rest", rest])
+		this.wall.root.hidden = !wall.length
+		if (wall.length) this.wall.chart.update(bars(wall))
+		this.wall.caption.textContent = `Wall time: every instant belongs to one phase, so that they add up to ${seconds(sum(wall))}.`
 		this.phases.chart.update(bars(phases))
 		this.stages.chart.update(bars(stages))
-		this.stages.root.classList.toggle("without", !stages.length)
-		this.stages.caption.textContent = stages.length ? "Which part of building takes the time." : "No build was timed by stage here."
-		this.phases.caption.textContent = `Seconds of work by what they were spent on, over all processes: ${seconds(sum(phases))}${run ? ` in this run, which took ${seconds(run.wall_s)}` : ""}.`
+		this.stages.chart.canvas.hidden = !stages.length
+		this.stages.caption.textContent = stages.length ? `Work: the stages add up to the ${seconds(work.build)} of building. The rest is builds that timed out or failed, and starting the compiler.` : "No build was timed by stage here."
+		this.phases.caption.textContent = `Work of all processes together: ${seconds(sum(phases))}${wall.length ? `, side by side within ${seconds(sum(wall))} of wall time` : ""}.`
 	}
 
 	drawOutcomes() {
@@ -142,10 +149,12 @@ export class CostView extends View {
 		fill(
 			this.time.tools,
 			this.runs.length > 1 && select("run", this.runs.map(one => [String(one.id), `${one.search}, ${counted(one.tried ?? one.trials)} tried, ${seconds(one.wall_s)}`]), String(run.id), id => this.set({ run: id, range: null, zoom: null }), { id: "run" }),
-			button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
-			button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
-			button("All", "Show all (0)", () => this.set({ zoom: null }), { id: "zoom-all" }),
-			button("Trace", "Save as a trace that Perfetto opens", () => this.chart.trace("whet-trace"), { id: "trace", class: "quiet" })
+			this.spans && [
+				button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
+				button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
+				button("All", "Show all (0)", () => this.set({ zoom: null }), { id: "zoom-all" }),
+				button("Trace", "Save as a trace that Perfetto opens", () => this.chart.trace("whet-trace"), { id: "trace", class: "quiet" })
+			]
 		)
 	}
 
@@ -177,7 +186,7 @@ export class CostView extends View {
 				this.app.brush("order", [`${first + 1}..${last + 1}`])
 			}, { id: "select-range" }),
 			el("table.rows.compact",
-				headCells(["", "spans", "seconds", "mean", "longest"]),
+				headCells(["", "spans", "seconds", "mean", "longest"], "number"),
 				el("tbody", list.map(([name, one]) => {
 					const name0 = swatch(this.chart.color(this.spans.names.indexOf(name)), name)
 					return el("tr", el("td", { class: one.depth ? "inner" : "" }, name0), numberCells([counted(one.count), digits(one.seconds), seconds(one.seconds / one.count), seconds(one.longest)]))

@@ -124,9 +124,10 @@ export class Dataset {
 		this.finished = status.map(code => Number(code === ok))
 		this.fastest = fastestFirst(usable)
 		// One stopped early is known to be slower, whatever its few samples say.
-		const first = this.fastest.findIndex(row => this.finished[row])
-		this.best = first >= 0 ? this.fastest[first] : -1
-		if (usable[this.bestRow] >= 0) this.best = this.bestRow
+		this.quickest = this.fastest.find(row => this.finished[row]) ?? -1
+		// The pick, which was compared side by side, need not have the lowest median.
+		this.best = usable[this.bestRow] >= 0 ? this.bestRow : this.quickest
+		if (this.quickest < 0) this.quickest = this.fastest[0] ?? -1
 		this.classify()
 		this.axes = new Map()
 		for (const one of this.parameters) {
@@ -195,14 +196,43 @@ export class Dataset {
 		if (!(high > low)) return null
 		const cache = {}
 		const logarithmic = low > 0
+		const lacking = values.some((value, i) => value !== value && this.standing[i])
 		const bins = log => (cache[log && logarithmic] ||= binned(values, low, high, log && logarithmic))
-		return { name, label, unit, kind: "numbers", low, high, logarithmic, values, count: NUMBER_BINS + 1, bins }
+		return { name, label, unit, kind: "numbers", low, high, logarithmic, lacking, values, count: NUMBER_BINS + 1, bins }
 	}
 
 	findTies() {
 		const ties = new Uint8Array(this.rows)
 		for (const row of [...this.equalRows, ...(this.best < 0 ? [] : [this.best])]) ties[row] = 1
 		return ties
+	}
+
+	// The fastest there is.
+	get peak() {
+		return this.usable[this.quickest]
+	}
+
+	// Whether the pick is not the fastest seen.
+	get disputed() {
+		return this.best >= 0 && this.usable[this.best] > this.peak
+	}
+
+	// What a row is among the others, if it is anything.
+	standingText(row) {
+		if (row === this.best) return "the pick"
+		if (row === this.quickest && this.disputed) return "the fastest seen"
+		return this.ties[row] ? "cannot be told from the pick" : ""
+	}
+
+	// Whether its time says how fast it is: not the few samples of one stopped early that no later
+	// one bears out.
+	telling(row) {
+		return this.finished[row] ? this.usable[row] >= 0 : this.usable[row] > this.peak
+	}
+
+	// Of the speed of the fastest there is.
+	share(ns) {
+		return Math.min(1, this.peak / ns)
 	}
 
 	parameter(name) {

@@ -1,5 +1,7 @@
 // Elements, always filled with text and never with markup.
 
+import { plainly } from "./format.js"
+
 // `el("p.soft#id", {title}, child, …)`; what is no plain object is a child.
 export function el(name, attributes, ...children) {
 	const [, tag, rest] = /^(\w+)(.*)$/.exec(name)
@@ -11,11 +13,11 @@ export function el(name, attributes, ...children) {
 	const plain = attributes && Object.getPrototypeOf(attributes) === Object.prototype
 	for (const [key, value] of Object.entries(plain ? attributes : {})) {
 		if (value == null || value === false) continue
-		if (key === "text") made.textContent = value
+		if (key === "text") made.textContent = plainly(value)
 		else if (key === "class") made.className = value
 		else if (key.startsWith("on")) made.addEventListener(key.slice(2), value)
 		else if (key === "value") made.value = value
-		else made.setAttribute(key, value === true ? "" : value)
+		else made.setAttribute(key, value === true ? "" : key === "title" || key === "aria-label" ? plainly(value) : value)
 	}
 	return add(made, plain ? children : [attributes, ...children])
 }
@@ -23,7 +25,7 @@ export function el(name, attributes, ...children) {
 export function add(parent, children) {
 	for (const child of children.flat(3)) {
 		if (child == null || child === false) continue
-		parent.append(child)
+		parent.append(child instanceof Node ? child : plainly(child))
 	}
 	return parent
 }
@@ -56,6 +58,19 @@ export function save(blob, name) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 10000)
 }
 
+// The clipboard's own interface is for pages of https and of this machine only.
+export async function copy(text) {
+	try {
+		await navigator.clipboard.writeText(text)
+	} catch {
+		const area = el("textarea", { value: text })
+		document.body.append(area)
+		area.select()
+		document.execCommand("copy")
+		area.remove()
+	}
+}
+
 function csvCell(value) {
 	if (value == null || Number.isNaN(value)) return ""
 	let text = String(value)
@@ -72,13 +87,23 @@ export function saveCsv(rows, name) {
 	save(new Blob(parts, { type: "text/csv" }), name)
 }
 
-export function figure({ id, title, line = "", chart, csv }) {
+// What pictures and files are told of, filled in by whoever knows: a line of words, and a name.
+export const sheet = { told: () => ({ title: "", lines: [] }), keep: {} }
+
+const slug = text => plainly(text).replace(/[^\p{L}\p{N}.=_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 120)
+
+// `shows` is what a chart shows at the moment, where its title does not say it.
+export function figure({ id, title, line = "", chart, csv, shows = () => title }) {
 	const tools = el("div.controls")
 	const caption = el("p.line", line)
 	const body = el("div")
 	const drawn = chart && chart(body)
 	const keep = (kind, act) => act && button(kind.toUpperCase(), `Save '${title}' as ${kind.toUpperCase()}`, act, { class: "quiet", "data-export": kind })
-	const head = el("header", el("h2", title), el("div.tools", tools, keep("png", drawn && (() => drawn.png(id))), keep("csv", csv || (drawn && (() => drawn.csv(id))))))
+	const name = () => slug([sheet.told().name, shows()].filter(Boolean).join(" "))
+	const picture = kind => keep(kind, drawn && (() => {
+		sheet.keep[kind](drawn, { title: shows(), lines: [...sheet.told().lines, caption.textContent].filter(Boolean), legend: sheet.keep.legend(root) }, name())
+	}))
+	const head = el("header", el("h2", title), el("div.tools", tools, picture("png"), picture("svg"), keep("csv", csv || (drawn && (() => drawn.csv(name()))))))
 	const root = el("section.figure", { id, "aria-label": title }, head, caption, body)
 	return { root, body, caption, tools, chart: drawn }
 }
@@ -89,11 +114,11 @@ export function swatch(color, text) {
 	return el("span", box, text)
 }
 
-export const opens = act => ({ tabindex: "0", onclick: act, onkeydown: event => event.key === "Enter" && act() })
+export const opens = (act, name) => ({ tabindex: "0", "aria-label": name, onclick: act, onkeydown: event => event.key === "Enter" && act() })
 
 export const numberCells = texts => texts.map(text => el("td.number", text))
 
-export const headCells = texts => el("thead", el("tr", texts.map(text => el("th", text))))
+export const headCells = (texts, rest = "") => el("thead", el("tr", texts.map((text, i) => el("th", { class: i ? rest : "" }, text))))
 
 export const facts = texts => texts.filter(Boolean).map(text => el("p.fact", text))
 
@@ -111,7 +136,7 @@ export function showTip(x, y, lines) {
 		tipElement,
 		lines.filter(Boolean).map(one =>
 			Array.isArray(one)
-				? el("div.tip-row", el("span", one[0]), el("b", { text: one[1] }))
+				? one[1] !== "" && el("div.tip-row", el("span", one[0]), el("b", { text: one[1] }))
 				: el("div.tip-head", one)
 		)
 	)
@@ -121,6 +146,11 @@ export function showTip(x, y, lines) {
 	const top = Math.min(y + 14, innerHeight - box.height - 4)
 	tipElement.style.left = `${Math.max(4, left)}px`
 	tipElement.style.top = `${Math.max(4, top)}px`
+}
+
+// For who hears the page: where the cursor of a chart is.
+export const announce = lines => {
+	document.getElementById("announced").textContent = lines.filter(Boolean).map(one => [one].flat().filter(Boolean).join(" ")).join(", ")
 }
 
 export function hideTip() {

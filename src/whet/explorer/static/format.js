@@ -1,25 +1,43 @@
 // Numbers and configs as people read them.
 
+// What turns text around or cannot be seen would make one value look like another.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g
+
+export const plainly = text => String(text).replace(HIDDEN, one => (one === "\r" ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`))
+
 export function digits(value, count = 3) {
 	if (!Number.isFinite(value)) return "–"
 	value = Number(value.toPrecision(12))
 	if (Number.isInteger(value)) return value.toLocaleString("en-US")
-	const size = Math.floor(Math.log10(Math.abs(value)))
+	const size = Math.floor(Math.log10(Math.abs(Number(value.toPrecision(count)))))
 	if (size >= count - 1) return Math.round(value).toLocaleString("en-US")
 	return value.toFixed(Math.max(0, Math.min(8, count - 1 - size)))
 }
 
-export function nanoseconds(ns, count = 3) {
+// As many digits whatever the value, so that a column of them lines up.
+function fixed(value, count = 3) {
+	const text = digits(value, count)
+	if (!Number.isInteger(value) || value === 0 || Math.abs(value) >= 10 ** (count - 1)) return text
+	return value.toFixed(count - String(Math.abs(value)).length)
+}
+
+function timeIn(ns, show) {
 	if (!Number.isFinite(ns)) return "–"
 	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
-	return `${digits(ns / size, count)} ${unit}`
+	return `${show(ns / size)} ${unit}`
 }
+
+export const nanoseconds = (ns, count = 3) => timeIn(ns, value => fixed(value, count))
+
+// On an axis, where round values stand.
+export const timeTick = ns => timeIn(ns, digits)
+export const secondsTick = s => (s ? timeIn(s * 1e9, digits) : "0 s")
 
 export function seconds(s) {
 	if (!Number.isFinite(s)) return "–"
-	if (s >= 7200) return `${digits(s / 3600)} h`
-	if (s >= 120) return `${digits(s / 60)} min`
-	if (s >= 1 || s === 0) return `${digits(s)} s`
+	if (s >= 7200) return `${fixed(s / 3600)} h`
+	if (s >= 120) return `${fixed(s / 60)} min`
+	if (s >= 1 || s === 0) return `${fixed(s)} s`
 	return nanoseconds(s * 1e9)
 }
 
@@ -31,12 +49,29 @@ export const percent = (share, count) => (Number.isFinite(share) ? `${digits(100
 
 export const bytesText = n => (n >= 1024 ? `${digits(n / 1024)} KiB` : `${digits(n)} B`)
 
-export const valueText = value => (typeof value === "string" ? value : JSON.stringify(value))
+export const valueText = value => plainly(typeof value === "string" ? value : JSON.stringify(value))
 
 export function configText(config) {
 	return Object.entries(config || {})
 		.map(([name, value]) => `${name}=${valueText(value)}`)
 		.join(" ")
+}
+
+function pythonValue(value) {
+	if (value === null) return "None"
+	if (typeof value === "boolean") return value ? "True" : "False"
+	return Array.isArray(value) ? `(${value.map(pythonValue).join(", ")}${value.length === 1 ? "," : ""})` : JSON.stringify(value)
+}
+
+export const pythonText = config => `{${Object.entries(config).map(([name, value]) => `${JSON.stringify(name)}: ${pythonValue(value)}`).join(", ")}}`
+
+// What Triton takes beside the kernel's own parameters.
+const TRITON_OPTIONS = ["num_warps", "num_stages", "num_ctas", "maxnreg"]
+
+export function tritonText(config) {
+	const own = Object.fromEntries(Object.entries(config).filter(([name]) => !TRITON_OPTIONS.includes(name)))
+	const options = TRITON_OPTIONS.filter(name => config[name] != null).map(name => `, ${name}=${pythonValue(config[name])}`)
+	return `triton.Config(${pythonText(own)}${options.join("")})`
 }
 
 export const keyText = workload => workload.key_text || configText(workload.key)
@@ -57,6 +92,17 @@ const STATUS_TEXTS = {
 	run_timeout: "run timed out",
 	wrong_result: "wrong result"
 }
+
+const PHASE_NAMES = { build: "building", load: "loading", first_call: "first calls", check: "checking", warmup: "warming up", measure: "measuring", search: "searching", waiting: "waiting for builds", queue: "waiting for others", idle: "overhead" }
+
+// The phases of a ledger, the longest first; its stages are parts of them.
+export const phasesOf = ledger => Object.entries(ledger || {})
+	.filter(([name, s]) => s > 0 && !name.includes("."))
+	.sort((a, b) => b[1] - a[1])
+	.map(([name, s]) => [PHASE_NAMES[name] || name, s])
+
+// A parameter whose share may as well be nothing, by itself and with others.
+export const isNoise = ({ low, high, total }) => !(low >= 0.005) && !(total > high)
 
 export const statusText = status => STATUS_TEXTS[status] || String(status).replaceAll("_", " ")
 

@@ -2,7 +2,7 @@
 
 import { SERIES } from "./colors.js"
 import { button, el, facts, figure, fill, labelled, note, swatch } from "./dom.js"
-import { counted, digits, percent, seconds } from "./format.js"
+import { counted, digits, percent, seconds, secondsTick } from "./format.js"
 import { Plot } from "./plot.js"
 import { View, any } from "./view.js"
 
@@ -103,7 +103,7 @@ export class FrontierView extends View {
 		})
 		this.plot.update({
 			series: [...clouds, ...lines],
-			x: { label: "seconds of tuning", log: true, show: seconds },
+			x: { label: "seconds of tuning", log: true, show: secondsTick },
 			y: { label: "share of the best speed", show: value => percent(value, 3), high: 1.01 },
 			rules: [{ side: "y", at: 0.95, text: "95 % of the best", dy: 9 }]
 		})

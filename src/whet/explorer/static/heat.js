@@ -3,7 +3,7 @@
 import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js"
 import { inkOn, rgb, theme, viridis } from "./colors.js"
 import { heatCells } from "./dataset.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 import { configText, counted, digits, inUnit, nanoseconds, percent, statusGlyph, statusText } from "./format.js"
 
 const TOP = 8
@@ -49,6 +49,7 @@ export class HeatMap extends Surface {
 		if (step && this.moved) {
 			event.preventDefault()
 			this.moved(...step)
+			announce(this.lines(this.input.current))
 		} else if ((event.key === "Enter" || event.key === " ") && this.picked && this.input.current) {
 			event.preventDefault()
 			this.pick(...this.input.current)
@@ -181,9 +182,9 @@ export class HeatMap extends Surface {
 	}
 
 	drawUnmeasured(pen, box, hidden) {
-		const { faint, line } = theme()
+		const { faint, edge } = theme()
 		pen.setLineDash(hidden ? [] : [2, 3])
-		this.outline(pen, box, line, 1, 0.5)
+		this.outline(pen, box, edge, 1, 0.5)
 		pen.setLineDash([])
 		if (hidden) this.fillCell(pen, box, faint)
 	}
@@ -219,13 +220,17 @@ export class HeatMap extends Surface {
 
 	drawMarkers(pen) {
 		const { ds, current, clicked, searchBest } = this.input
-		if (isRow(ds, clicked)) this.outline(pen, this.place(clicked), theme().accent, 3, 0)
+		if (isRow(ds, clicked)) {
+			this.outline(pen, this.place(clicked), "#ffffff", 5, 1)
+			this.outline(pen, this.place(clicked), theme().accent, 3, 0)
+		}
 		if (current) {
 			this.outline(pen, this.box(...current), "#ffffff", 3, 2.5)
 			this.outline(pen, this.box(...current), "#10151c", 1.5, 2.5)
 		}
 		if (isRow(ds, searchBest)) drawSign(pen, 4, 1, ...corner(this.place(searchBest), 1), this.small ? 5 : 6, "#e69f00")
 		if (ds.best >= 0) drawSign(pen, 10, 0.45, ...corner(this.place(ds.best), 0), this.small ? 6 : 8, "#ffffff")
+		if (ds.disputed) drawSign(pen, 3, 1, ...corner(this.place(ds.quickest), 0), this.small ? 6 : 8, "#ffffff")
 	}
 
 	outline(pen, [x, y, w, h], color, width, inset) {
@@ -242,17 +247,20 @@ export class HeatMap extends Surface {
 		this.rect(theme().accent, a[0], a[1], b[0] + b[2] - a[0], b[1] + b[3] - a[1], 0.25)
 	}
 
-	tip([x, y], px, py) {
+	tip(cell, px, py) {
+		showTip(px, py, this.lines(cell))
+	}
+
+	lines([x, y]) {
 		const { cells, input } = this
 		const { ds, workload } = input
 		const cell = y * cells.wide + x
 		const row = this.rowAt(cell)
 		const head = `${this.across.name} = ${this.across.labels[x]}, ${this.down.name} = ${this.down.labels[y]}`
 		if (row < 0) {
-			showTip(px, py, [head, ["", cells.hidden[cell] ? "outside the selection" : "never measured"]])
-			return
+			return [head, ["", cells.hidden[cell] ? "outside the selection" : "never measured"]]
 		}
-		showTip(px, py, [head, ...rowTip(ds, workload, row), ["configs in this cell", `${counted(cells.measured[cell])} of ${counted(cells.tried[cell])} measured`]])
+		return [head, ...rowTip(ds, workload, row), ["configs in this cell", `${counted(cells.measured[cell])} of ${counted(cells.tried[cell])} measured`]]
 	}
 
 	csv(name) {
@@ -261,8 +269,9 @@ export class HeatMap extends Surface {
 		for (let y = 0; y < cells.high; y++) {
 			for (let x = 0; x < cells.wide; x++) {
 				const cell = y * cells.wide + x
-				const ns = cells.ns[cell]
-				const outcome = ns >= 0 ? "ok" : cells.failed[cell] >= 0 ? input.ds.statuses[cells.failed[cell]] : "unmeasured"
+				const hidden = cells.hidden[cell]
+				const ns = (hidden ? this.whole.cells : cells).ns[cell]
+				const outcome = hidden ? "outside the selection" : ns >= 0 ? "ok" : cells.failed[cell] >= 0 ? input.ds.statuses[cells.failed[cell]] : "unmeasured"
 				rows.push([
 					this.across.labels[x], this.down.labels[y], cells.row[cell] >= 0 ? cells.row[cell] : "", ns,
 					ns >= 0 ? input.unit.of(ns, input.workload) : NaN, outcome, cells.tried[cell], cells.tie[cell]
@@ -303,9 +312,9 @@ function rowTip(ds, workload, row) {
 			low >= 0 && ["95 % interval", `${nanoseconds(low, 4)} to ${nanoseconds(ds.value(row, "high_ns"), 4)}`],
 			workload.flops && ["TFLOP/s", digits(workload.flops / ns / 1e3)],
 			workload.bytes && ["GB/s", digits(workload.bytes / ns)],
-			ds.best >= 0 && ["of the best", percent(ds.usable[ds.best] / ns)],
+			["of the fastest", percent(ds.share(ns))],
 			workload.roofline_ns && ["of the roofline", percent(workload.roofline_ns / ns)],
-			ds.ties[row] && ["", "cannot be told from the best"]
+			["", ds.standingText(row)]
 		] : []),
 		ds.error(row) && ["error", ds.error(row).slice(0, 160)],
 		["cost", `${digits(ds.value(row, "cost_s"))} s`]

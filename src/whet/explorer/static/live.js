@@ -2,7 +2,7 @@
 
 import { SERIES } from "./colors.js"
 import { button, el, figure, fill } from "./dom.js"
-import { configText, counted, nanoseconds, plural, workloadText } from "./format.js"
+import { configText, counted, nanoseconds, plural, timeTick, workloadText } from "./format.js"
 import { Plot } from "./plot.js"
 import { View } from "./view.js"
 
@@ -84,7 +84,7 @@ export class LiveView extends View {
 				{ name: "best so far", kind: "steps", color: SERIES[1], width: 2.5, until: ds.rows, ...best }
 			],
 			x: { label: "trials", show: counted },
-			y: { label: "time", log: true, show: nanoseconds }
+			y: { label: "time", log: true, show: timeTick }
 		})
 	}
 

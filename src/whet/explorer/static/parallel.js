@@ -5,16 +5,16 @@ import { FONT, SMALL_FONT, Surface, fitText, logTicks, ticks } from "./canvas.js
 import { rgb, theme, viridis } from "./colors.js"
 import { CLASSES, FAILED_CLASS, brushEnds } from "./dataset.js"
 import { button, clamp, el, fill, saveCsv } from "./dom.js"
-import { digits, nanoseconds } from "./format.js"
+import { digits, timeTick } from "./format.js"
 
-const HEAD = 46
+const HEAD = 60
 const FOOT = 20
-const SIDE = 66
+const SIDE = 56
 const CLASS_SHARES = [1, 0.82, 0.62, 0.42, 0.15]
-const CLASS_ALPHAS = [0.95, 0.85, 0.75, 0.6, 0.32, 0.4]
+const CLASS_ALPHAS = [0.95, 0.85, 0.75, 0.6, 0.32, 0.7]
 
 export const classColor = kind =>
-	kind === FAILED_CLASS ? theme().bad : rgb(viridis(CLASS_SHARES[kind]))
+	kind === FAILED_CLASS ? theme().soft : rgb(viridis(CLASS_SHARES[kind]))
 
 export const axisName = entry => entry.replace(/^!/, "")
 
@@ -41,6 +41,10 @@ export class Parallel extends Surface {
 			.filter(one => one.axis)
 		this.draw()
 		if (!this.carrying) this.drawHeads()
+	}
+
+	get narrowest() {
+		return Math.max(120, 84 * this.axes.length)
 	}
 
 	x(index) {
@@ -74,8 +78,8 @@ export class Parallel extends Surface {
 	slot(one, bin) {
 		const { axis } = one
 		if (axis.kind === "numbers") {
-			// Rows without a value hang below the axis.
-			if (bin === 0) return [this.floor + 8, 6]
+			// Rows without a value have a lane of their own beyond the high end: a failure is not fast.
+			if (bin === 0) return [one.inverted ? this.floor + 8 : HEAD - 22, 8]
 			const high = (this.floor - HEAD) / (axis.count - 1)
 			return [this.y(one, (bin - 0.5) / (axis.count - 1)) - high / 2, high]
 		}
@@ -143,11 +147,23 @@ export class Parallel extends Surface {
 					const [da, db] = [n * fromY.unit[i], n * toY.unit[j]]
 					const [ha, hb] = [Math.max(da, 0.35), Math.max(db, 0.35)]
 					pen.beginPath()
-					pen.moveTo(x0, ya)
-					pen.bezierCurveTo(x0 + bend, ya, x1 - bend, yb, x1, yb)
-					pen.lineTo(x1, yb + hb)
-					pen.bezierCurveTo(x1 - bend, yb + hb, x0 + bend, ya + ha, x0, ya + ha)
-					pen.fill()
+					if (c === FAILED_CLASS) {
+						// Dashed, so that no eye has to tell its colour.
+						const [ma, mb] = [ya + ha / 2, yb + hb / 2]
+						pen.strokeStyle = flat || classColor(c)
+						pen.lineWidth = Math.max(0.7, (ha + hb) / 2)
+						pen.setLineDash([5, 4])
+						pen.moveTo(x0, ma)
+						pen.bezierCurveTo(x0 + bend, ma, x1 - bend, mb, x1, mb)
+						pen.stroke()
+						pen.setLineDash([])
+					} else {
+						pen.moveTo(x0, ya)
+						pen.bezierCurveTo(x0 + bend, ya, x1 - bend, yb, x1, yb)
+						pen.lineTo(x1, yb + hb)
+						pen.bezierCurveTo(x1 - bend, yb + hb, x0 + bend, ya + ha, x0, ya + ha)
+						pen.fill()
+					}
 					fromY.at[i] += da
 					toY.at[j] += db
 				}
@@ -187,7 +203,14 @@ export class Parallel extends Surface {
 		for (const value of this.logs(axis) ? logTicks(axis.low, axis.high) : ticks(axis.low, axis.high, 5)) {
 			const y = this.y(one, this.shareOf(axis, value))
 			this.rect(theme().ink, x - 4, y - 0.5, 8, 1)
-			this.tag(pen, axis.unit === "ns" ? nanoseconds(value) : digits(value), x, y, true)
+			this.tag(pen, axis.unit === "ns" ? timeTick(value) : digits(value), x, y, true)
+		}
+		if (axis.lacking) {
+			const [y, high] = this.slot(one, 0)
+			pen.setLineDash([3, 2])
+			this.line(theme().ink, 1.5, [x, y - 2], [x, y + high + 2])
+			pen.setLineDash([])
+			this.tag(pen, axis.unit === "ns" ? "failed" : "none", x, y + high / 2, true)
 		}
 		if (!brush) return
 		const [low, high] = brushEnds(brush)

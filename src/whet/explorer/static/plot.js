@@ -3,7 +3,7 @@
 import { SMALL_FONT, Surface, logTicks, ticks } from "./canvas.js"
 import { theme } from "./colors.js"
 import { extent } from "./dataset.js"
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const PAD = { left: 62, right: 14, top: 10, bottom: 34 }
 
@@ -34,7 +34,7 @@ export class Plot extends Surface {
 	scale(side) {
 		const axis = this.input[side]
 		const shown = value => Number.isFinite(value) && (!axis.log || value > 0)
-		let [low, high] = extent(this.input.series.flatMap(one => one[side].filter(shown)))
+		let [low, high] = extent(this.input.series.flatMap(one => (side === "y" && one.lows ? [...one[side], ...one.lows, ...one.highs] : [...one[side]]).filter(shown)))
 		low = axis.low ?? low
 		high = axis.high ?? high
 		if (!(high > low)) [low, high] = Number.isFinite(low) ? [low * 0.9, low * 1.1 || 1] : axis.log ? [1, 10] : [0, 1]
@@ -67,6 +67,7 @@ export class Plot extends Surface {
 		const { cursor, rules = [], series } = this.input
 		this.drawGrid(pen)
 		for (const rule of rules) this.drawRule(pen, rule)
+		for (const one of series) if (one.upper) this.drawBand(pen, one)
 		for (const one of series) this.drawSeries(pen, one)
 		if (Number.isFinite(cursor)) this.drawRule(pen, { side: "x", at: cursor, color: theme().accent, solid: true })
 		if (this.hover) this.drawHover(pen)
@@ -92,7 +93,7 @@ export class Plot extends Surface {
 		pen.font = SMALL_FONT
 		for (const [side, axis] of [["x", x], ["y", y]]) {
 			let last = -100
-			for (const value of axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5)) {
+			for (const value of axis.marks || (axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5))) {
 				const at = side === "x" ? this.px(value) : this.py(value)
 				this.line(faint, 1, ...this.across(side, at))
 				const text = axis.show(value)
@@ -122,11 +123,27 @@ export class Plot extends Surface {
 		if (text) this.text(text, this.wide - PAD.right - 4, place + dy, color, "right")
 	}
 
-	drawSeries(pen, one) {
+	clip(pen) {
 		pen.save()
 		pen.beginPath()
 		pen.rect(PAD.left, PAD.top, this.wide - PAD.left - PAD.right, this.tall)
 		pen.clip()
+	}
+
+	// Between `upper` and `lower`.
+	drawBand(pen, one) {
+		this.clip(pen)
+		const edge = y => this.points({ ...one, y })
+		pen.fillStyle = one.color
+		pen.globalAlpha = 0.18
+		pen.beginPath()
+		for (const point of [...edge(one.upper), ...edge(one.lower).reverse()]) pen.lineTo(...point)
+		pen.fill()
+		pen.restore()
+	}
+
+	drawSeries(pen, one) {
+		this.clip(pen)
 		pen.globalAlpha = one.alpha ?? 1
 		if (one.kind === "points") {
 			pen.fillStyle = one.color
@@ -135,20 +152,29 @@ export class Plot extends Surface {
 				pen.beginPath()
 				pen.arc(this.px(one.x[i]), this.py(one.y[i]), one.size || 2.5, 0, 7)
 				pen.fill()
+				if (one.lows?.[i] >= 0) this.drawInterval(one, i)
 			}
 		} else {
 			pen.setLineDash(one.dash || [])
-			this.line(one.color, one.width || 2, ...this.points(one))
+			this.path(one.color, one.width || 2, this.points(one))
 		}
 		pen.restore()
+	}
+
+	drawInterval({ x, lows, highs, color }, i) {
+		const [at, low, high] = [this.px(x[i]), this.py(lows[i]), this.py(highs[i])]
+		this.line(color, 1.5, [at, low], [at, high])
+		for (const end of [low, high]) this.line(color, 1.5, [at - 5, end], [at + 5, end])
 	}
 
 	points(one) {
 		const points = []
 		for (let i = 0; i < one.x.length; i++) {
 			if (!Number.isFinite(one.y[i])) continue
+			const steps = one.kind === "steps" && points.length
+			if (steps && one.y[i] === one.y[i - 1] && i < one.x.length - 1) continue
 			const x = this.px(one.x[i])
-			if (one.kind === "steps" && points.length) points.push([x, points.at(-1)[1]])
+			if (steps) points.push([x, points.at(-1)[1]])
 			points.push([x, this.py(one.y[i])])
 		}
 		if (points.length && one.until) points.push([this.px(one.until), points.at(-1)[1]])
@@ -220,6 +246,7 @@ export class Plot extends Surface {
 		const i = this.hover ? clamp(this.hover[1] + step, 0, one.x.length - 1) : 0
 		this.hover = [solid[at], i]
 		this.draw()
+		announce(this.tip(one, i))
 		if (Number.isFinite(one.y[i])) this.showHover(...this.outside(this.px(one.x[i]), this.py(one.y[i])))
 	}
 

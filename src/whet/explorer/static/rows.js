@@ -2,7 +2,7 @@
 
 import { brushEnds } from "./dataset.js"
 import { button, el, fill, figure, opens, saveCsv } from "./dom.js"
-import { counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js"
+import { configText, counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js"
 import { timed } from "./timings.js"
 import { View } from "./view.js"
 
@@ -72,7 +72,7 @@ export class RowTable extends View {
 		const known = this.columns()
 		const rows = ds.top(mask, this.most * (live ? 0.2 : 1), known.some(([one]) => one === column) ? column : "median_ns", descending)
 		this.drawChips(count)
-		fill(this.head, el("th", "#"), known.map(([name, text]) => this.heading(name, text, column, descending)))
+		fill(this.head, el("th.number", "#"), known.map(([name, text]) => this.heading(name, text, column, descending)))
 		fill(this.body, rows.map(row => this.line(row, known)))
 		this.more.hidden = rows.length >= count
 		this.more.textContent = `Show more (${counted(rows.length)} of ${counted(count)})`
@@ -81,7 +81,8 @@ export class RowTable extends View {
 	heading(name, text, column, descending) {
 		const sorted = name === column
 		const next = sorted && !descending ? `-${name}` : name
-		return el("th", { "aria-sort": sorted && (descending ? "descending" : "ascending") },
+		const numeric = name !== "status" && this.ds.parameter(name)?.kind !== "str"
+		return el("th", { class: numeric ? "number" : "", "aria-sort": sorted && (descending ? "descending" : "ascending") },
 			button(`${text}${sorted ? (descending ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ sort: next }), { class: "plain" })
 		)
 	}
@@ -89,7 +90,7 @@ export class RowTable extends View {
 	line(row, known) {
 		const { ds, now } = this
 		const rank = ds.rank(row)
-		return el("tr", { "data-row": row, class: now.row === row ? "chosen" : null, ...opens(() => this.open(row)) },
+		return el("tr", { "data-row": row, class: now.row === row ? "chosen" : null, ...opens(() => this.open(row), `${Number.isNaN(rank) ? "" : `place ${rank}, `}${statusText(ds.status(row))} ${nanoseconds(ds.usable[row])}: ${configText(ds.config(row))}`) },
 			el("td.number", Number.isNaN(rank) ? "" : rank),
 			known.map(([name]) => this.cell(row, name))
 		)
@@ -102,7 +103,7 @@ export class RowTable extends View {
 		if (name === "status") {
 			const status = ds.status(row)
 			const error = ds.error(row)
-			return el("td", { class: status === "ok" ? "" : isMeasured(status) ? "soft" : "failed", title: error, text: statusText(status) + (ds.ties[row] ? " ≈ best" : "") })
+			return el("td", { class: status === "ok" ? "" : isMeasured(status) ? "soft" : "failed", title: error, text: [statusText(status), ds.standingText(row)].filter(Boolean).join(", ") })
 		}
 		const value = ds.value(row, name)
 		return el("td.number", name === "median_ns" ? nanoseconds(value, 4) : digits(value))

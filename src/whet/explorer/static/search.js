@@ -1,16 +1,19 @@
 // Searches: convergence, and a replay over the heat map.
 
 import { SERIES } from "./colors.js"
+import { extent } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, select, swatch } from "./dom.js"
-import { counted, digits, nanoseconds, percent, seconds, statusText, unitOf } from "./format.js"
+import { counted, digits, nanoseconds, percent, seconds, secondsTick, statusText, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Plot } from "./plot.js"
 import { heatAxes } from "./space.js"
 import { View, any } from "./view.js"
 
 const SPEEDS = [1, 5, 20, 100].map(n => [String(n), `${n} a second`])
-const FIRST_LANES = ["grid", "random", "gp", "auto"]
+const FIRST_LANES = ["auto", "gp", "random", "grid"]
 const MOST_LANES = 6
+// One seed is luck; so many tell a strategy from another.
+const SEEDS = 20
 
 // A lane is a simulated search, 'random:3' with its seed, or a run that took place, 'run:ID'.
 function laneQuery(lane, budget) {
@@ -31,7 +34,7 @@ export class SearchView extends View {
 		this.replay = figure({
 			id: "replay",
 			title: "Replay",
-			line: "Every search walks over the same heat map: bright is fast, faint is not tried yet, the ring is where it is now, the diamond the best it has found, the star the best there is."
+			line: "Every search walks over the same heat map: bright is fast, faint is not tried yet, the ring is where it is now, the diamond the best it has found, the star the pick."
 		})
 		this.grid = el("div.lanes")
 		this.replay.body.append(this.grid)
@@ -69,6 +72,7 @@ export class SearchView extends View {
 
 	render(changed) {
 		if (!this.ds?.parameters.length) return
+		this.shown?.()
 		if (any(changed, "w") || this.of !== this.workload.id) this.prepare()
 		else if (any(changed, "lanes budget data")) this.load()
 		else this.draw()
@@ -94,20 +98,43 @@ export class SearchView extends View {
 		const wanted = this.lanesWanted()
 		this.names = wanted
 		this.drawControls()
-		const fetched = wanted.map(async lane => {
-			const key = `${lane}|${lane.startsWith("run:") ? this.ds.rows : budget}`
-			if (!this.answers.has(key)) {
-				const promise = this.source.search(workload.id, laneQuery(lane, budget)).catch(error => ({ absent: error.message }))
-				this.answers.set(key, promise)
-			}
-			return this.course(lane, await this.answers.get(key))
-		})
+		const fetched = wanted.map(async lane => this.course(lane, await this.answer(lane, budget)))
 		fill(this.grid, wanted.map(lane => note(`Simulating ${lane}…`)))
+		this.curve.chart.canvas.hidden = !this.lanes.length
 		const lanes = await Promise.all(fetched)
 		if (this.workload !== workload || this.names !== wanted) return
 		this.lanes = lanes
 		this.buildLanes()
 		this.draw()
+		this.repeat()
+	}
+
+	// The same strategies with other seeds, one after another: a machine that tunes is not kept from it.
+	async repeat() {
+		const { lanes, workload } = this
+		const budget = this.budget()
+		const simulated = workload.running ? [] : lanes.filter(one => !one.absent && !one.lane.startsWith("run:"))
+		for (let seed = 0; seed < SEEDS; seed++) {
+			for (const one of [...simulated]) {
+				const lane = `${one.lane.split(":")[0]}:${seed}`
+				const answer = await this.answer(lane, budget)
+				if (this.lanes !== lanes || this.workload !== workload) return
+				if (this.root.hidden) await new Promise(shown => (this.shown = shown))
+				const course = answer.absent ? null : this.course(lane, answer)
+				if (!course || String(course.rows) === String(one.again[0]?.rows)) simulated.splice(simulated.indexOf(one), 1)
+				else one.again.push(course)
+			}
+			if ([4, 9, SEEDS - 1].includes(seed)) this.drawCurve()
+		}
+	}
+
+	answer(lane, budget) {
+		const key = `${lane}|${lane.startsWith("run:") ? this.ds.rows : budget}`
+		if (!this.answers.has(key)) {
+			const promise = this.source.search(this.workload.id, laneQuery(lane, budget)).catch(error => ({ absent: error.message }))
+			this.answers.set(key, promise)
+		}
+		return this.answers.get(key)
 	}
 
 	course(lane, answer) {
@@ -123,14 +150,14 @@ export class SearchView extends View {
 			rows: (answer.rows || []).map(row => ds.latest[row] ?? row),
 			seconds: answer.seconds || [],
 			best: [],
-			bestRows: []
+			bestRows: [],
+			again: []
 		}
 		let best = -1
 		for (const row of course.rows) {
-			const counts = row !== null && row < ds.rows && ds.usable[row] >= 0 && ds.finished[row]
-			if (counts && (best < 0 || ds.usable[row] < ds.usable[best])) best = row
+			if (row !== null && ds.telling(row) && !(best >= 0 && ds.usable[best] <= ds.usable[row])) best = row
 			course.bestRows.push(best)
-			course.best.push(best < 0 ? NaN : ds.usable[best])
+			course.best.push(best < 0 ? NaN : ds.share(ds.usable[best]))
 		}
 		return course
 	}
@@ -154,15 +181,16 @@ export class SearchView extends View {
 		}
 		options.push(...again)
 		for (const run of this.runs) if (!this.names.includes(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
-		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary" })
+		const idle = !this.steps()
+		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary", disabled: idle })
 		this.slider = el("input#step", { type: "range", min: 0, max: this.steps(), value: this.step(), "aria-label": "step", oninput: event => this.go(Number(event.target.value)) })
 		this.counter = el("span#step-count.soft")
 		fill(
 			this.replay.tools,
 			this.playButton,
-			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back" }),
-			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on" }),
-			button("Reset", "Back to the start (r)", () => this.reset(), { id: "reset" }),
+			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back", disabled: idle }),
+			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on", disabled: idle }),
+			button("Reset", "Back to the start (r)", () => this.reset(), { id: "reset", disabled: idle }),
 			this.slider,
 			this.counter,
 			select("speed", SPEEDS, String(this.speed), value => (this.speed = Number(value)), { id: "speed" }),
@@ -225,16 +253,14 @@ export class SearchView extends View {
 			searchBest: best,
 			walk
 		})
-		const share = best >= 0 ? ds.usable[ds.best] / ds.usable[best] : NaN
 		const current = last == null ? "" : ds.usable[last] >= 0 ? nanoseconds(ds.usable[last]) : statusText(ds.status(last))
 		const spent = done && Number.isFinite(course.seconds[done - 1]) ? `, ${seconds(course.seconds[done - 1])} spent` : ""
-		course.status.textContent = done ? `${counted(done)} tried${spent}; now ${current}; best ${best >= 0 ? `${nanoseconds(ds.usable[best])}, ${percent(share)} of the best` : "–"}` : "Not started."
+		course.status.textContent = done ? `${counted(done)} tried${spent}; now ${current}; best ${best >= 0 ? `${nanoseconds(ds.usable[best])}, ${percent(ds.share(ds.usable[best]))} of the best` : "–"}` : "Not started."
 	}
 
 	drawCurve() {
-		const { ds } = this
+		this.curve.chart.canvas.hidden = false
 		const by = this.now.by === "seconds"
-		const best = ds.usable[ds.best]
 		const step = this.step()
 		const shown = this.lanes.filter(one => !one.absent)
 		const lines = (count, more) => shown.map(one => ({
@@ -242,19 +268,20 @@ export class SearchView extends View {
 			course: one,
 			color: SERIES[this.lanes.indexOf(one) % SERIES.length],
 			kind: "steps",
-			x: one.rows.slice(0, count).map((_, k) => (by ? one.seconds[k] : k + 1)),
-			y: one.best.slice(0, count).map(ns => best / ns),
+			...spreadOf(one, count, by),
 			...more
 		}))
-		const series = lines(Math.max(step, 1))
+		const series = lines(Math.max(step, 1)).map(({ upper, lower, ...one }) => one)
+		const all = lines(Infinity, { faint: true, alpha: 0.25, width: 1.2 })
+		const [least] = extent(all.flatMap(one => one.y))
 		this.curve.chart.update({
-			series: [...lines(Infinity, { faint: true, alpha: 0.25, width: 1.2 }), ...series],
-			x: { label: by ? "seconds of tuning" : "evaluations", log: by, show: by ? seconds : digits },
-			y: { label: "share of the best speed", show: value => percent(value, 3), high: 1.02 },
-			rules: [{ side: "y", at: 1, text: "the best there is" }, { side: "y", at: 0.95, text: "95 %", dy: 9 }],
+			series: [...all, ...series],
+			x: { label: by ? "seconds of tuning" : "evaluations", log: by, show: by ? secondsTick : digits },
+			y: { label: "share of the best speed", show: value => percent(value, 3), low: Math.max(0, Math.min(0.9, least - 0.05)) || 0, high: 1.02 },
+			rules: [{ side: "y", at: 1, text: "the fastest there is" }, { side: "y", at: 0.95, text: "95 %", dy: 9 }],
 			cursor: by ? NaN : Math.max(1, step)
 		})
-		this.curve.caption.textContent = `The best speed each search has found after so many ${by ? "seconds of building and measuring" : "evaluations"}: higher and further left is better. ${this.reached(best)}`
+		this.curve.caption.textContent = `The best speed each search has found after so many ${by ? "seconds of building and measuring" : "evaluations"}: higher and further left is better. ${this.repeatedText(shown)}${this.reached()}`
 		fill(
 			this.curve.tools,
 			select("by", [["evaluations", "by evaluations"], ["seconds", "by seconds"]], by ? "seconds" : "evaluations", value => this.set({ by: value }), { id: "by" }),
@@ -262,18 +289,25 @@ export class SearchView extends View {
 		)
 	}
 
-	reached(best) {
+	repeatedText(shown) {
+		const most = Math.max(0, ...shown.map(one => one.again.length))
+		return most > 1 ? `A line is the median of ${counted(most)} seeds, its band the middle half of them; grid and runs are one course. ` : ""
+	}
+
+	reached() {
 		const texts = this.lanes.filter(one => !one.absent).map(one => {
-			const at = one.best.findIndex(ns => best / ns >= 0.95)
-			return at < 0 ? `${one.title} does not get to 95 %` : `${one.title} gets to 95 % after ${counted(at + 1)} (${seconds(one.seconds[at])})`
+			const { x, y } = spreadOf(one, Infinity, true)
+			const at = y.findIndex(share => share >= 0.95)
+			return at < 0 ? `${one.title} does not get to 95 %` : `${one.title} gets to 95 % after ${counted(at + 1)} (${seconds(x[at])})`
 		})
 		return texts.length ? `${texts.join("; ")}.` : ""
 	}
 
 	tipOf(one, i) {
 		const { course } = one
-		const time = course.bestRows[i] >= 0 && ["time", nanoseconds(course.best[i])]
-		return [one.name, ["evaluation", counted(i + 1)], ["share of the best", percent(one.y[i])], ["spent", seconds(course.seconds[i])], time]
+		const { again } = course
+		const time = again.length < 2 && course.bestRows[i] >= 0 && ["time", nanoseconds(this.ds.usable[course.bestRows[i]])]
+		return [one.name, ["evaluation", counted(i + 1)], [again.length > 1 ? `median of ${again.length} seeds` : "share of the best", percent(one.y[i])], ["spent", seconds(course.seconds[i])], time]
 	}
 
 	clicked(one, i) {
@@ -349,16 +383,34 @@ export class SearchView extends View {
 	}
 }
 
+// What is drawn of a search: its own course, or the median of its seeds and the middle half of them.
+function spreadOf(course, count, by) {
+	const key = `${course.again.length}|${by}`
+	if (course.spreadKey !== key) Object.assign(course, { spreadKey: key, spread: wholeSpread(course, by) })
+	return Object.fromEntries(Object.entries(course.spread).map(([name, list]) => [name, list.slice(0, count)]))
+}
+
+function wholeSpread({ rows, best, seconds: spent, again }, by) {
+	const x = rows.map((_, k) => (by ? spent[k] : k + 1))
+	if (again.length < 2) return { x, y: best }
+	const at = (list, k) => list[Math.min(k, list.length - 1)] || 0
+	const quantile = (name, share) => x.map((_, k) => {
+		const sorted = again.map(one => at(one[name], k)).sort((p, q) => p - q)
+		return sorted[Math.round(share * (sorted.length - 1))]
+	})
+	return { x: by ? quantile("seconds", 0.5) : x, y: quantile("best", 0.5), upper: quantile("best", 0.75), lower: quantile("best", 0.25) }
+}
+
 function bestByValue(ds, one) {
 	const best = new Float64Array(one.values.length).fill(Infinity)
-	for (const row of ds.fastest) best[one.codes[row]] = Math.min(best[one.codes[row]], ds.usable[row])
+	for (const row of ds.fastest) if (ds.telling(row)) best[one.codes[row]] = Math.min(best[one.codes[row]], ds.usable[row])
 	return best
 }
 
 function checkClaims(ds) {
-	if (ds.best < 0) return []
+	if (ds.quickest < 0) return []
 	const claims = []
-	const top = ds.usable[ds.best]
+	const top = ds.peak
 	const numeric = ds.parameters.filter(one => one.kind === "int" && one.values.length > 2)
 	for (const one of numeric.filter(p => /block|tile/i.test(p.name)).slice(0, 3)) {
 		const best = bestByValue(ds, one)

@@ -106,7 +106,7 @@ class EmbeddedSource {
 
 	async search(id, query) {
 		if (query.run !== undefined) return this.part("searches", `${id}|run|${query.run}`)
-		return this.part("searches", this.searched(`${id}|${query.strategy}|`))
+		return this.part("searches", this.searched(`${id}|${query.strategy}|${query.seed}|`))
 	}
 
 	async columns(id) {

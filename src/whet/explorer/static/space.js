@@ -1,12 +1,13 @@
 // The space: heat map, parallel coordinates, importance.
 
 import { Bars } from "./bars.js"
-import { rgb, viridis } from "./colors.js"
-import { CLASS_NAMES } from "./dataset.js"
+import { SERIES, rgb, viridis } from "./colors.js"
+import { CLASS_NAMES, FAILED_CLASS } from "./dataset.js"
 import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
-import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
+import { UNITS, counted, inUnit, isNoise, nanoseconds, percent, plural, statusGlyph, statusText, timeTick, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
+import { Plot } from "./plot.js"
 import { timed } from "./timings.js"
 import { View, any } from "./view.js"
 
@@ -47,6 +48,7 @@ export class SpaceView extends View {
 		this.heatFrame = figure({
 			id: "heat",
 			title: "Heat map",
+			shows: () => `Heat map of ${Object.values(heatAxes(app)).join(" and ")} in ${unitOf(this.now.unit, this.workload).label}`,
 			chart: body => new HeatMap(body, {
 				height: 330,
 				label: "heat map of two parameters; arrow keys move, Enter opens the config",
@@ -57,6 +59,16 @@ export class SpaceView extends View {
 		})
 		this.heat = this.heatFrame.chart
 		this.heatFrame.body.append((this.legend = el("div.legend#heat-legend")))
+		this.strip = figure({
+			id: "strip",
+			title: "Time by value",
+			chart: body => new Plot(body, {
+				height: 330,
+				label: "time by the value of the one parameter",
+				tip: (one, i) => [one.name, ["time", nanoseconds(one.y[i], 4)], one.lows && ["95 % interval", `${nanoseconds(one.lows[i], 4)} to ${nanoseconds(one.highs[i], 4)}`]],
+				clicked: (one, i) => this.open(one.rows[i])
+			})
+		})
 		this.controls = figure({
 			id: "parameters",
 			title: "Parameters",
@@ -83,7 +95,7 @@ export class SpaceView extends View {
 			chart: body => new Bars(body, { label: "parameter importance", clicked: one => this.chooseX(one.name) })
 		})
 		this.bars = this.importanceFrame.chart
-		root.append(el("div.split", this.heatFrame.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
+		root.append(el("div.split", this.heatFrame.root, this.strip.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
 	}
 
 	axes() {
@@ -164,6 +176,7 @@ export class SpaceView extends View {
 		const redraw = text => any(changed, `data w theme size ${text}`)
 		if (redraw("x y fix at reduce unit row importance brush")) {
 			timed("heat", () => this.drawHeat())
+			this.drawStrip()
 			timed("controls", () => this.drawControls())
 		} else if (changed.has("grown")) {
 			timed("heat", () => this.drawHeat())
@@ -193,6 +206,32 @@ export class SpaceView extends View {
 		this.drawLegend()
 	}
 
+	// Where one parameter varies there is no map: every value with its time and its interval.
+	drawStrip() {
+		const { ds } = this
+		const varied = ds.parameters.filter(one => one.values.length > 1)
+		const only = varied.length < 2 && (varied[0] || ds.parameters[0])
+		this.heatFrame.root.hidden = Boolean(only)
+		this.strip.root.hidden = !only
+		if (!only) return
+		const { mask } = this.chosen
+		const rows = ds.fastest.filter(row => mask[row]).sort((a, b) => only.codes[a] - only.codes[b])
+		const of = (name, list = rows) => Array.from(list, row => ds.value(row, name))
+		const series = (name, list, more) => ({ name, kind: "points", size: 4, rows: list, x: Array.from(list, row => only.codes[row]), y: of("median_ns", list), lows: of("low_ns", list), highs: of("high_ns", list), ...more })
+		const last = only.labels.length - 1
+		const failed = [...ds.standing.keys()].filter(row => mask[row] && ds.standing[row] && !(ds.usable[row] >= 0))
+		this.strip.chart.update({
+			series: [
+				series("measured", rows.filter(row => row !== ds.best), { color: SERIES[0] }),
+				series("the pick", rows.filter(row => row === ds.best), { color: SERIES[1], size: 6 })
+			],
+			x: { label: only.name, low: -0.5, high: last + 0.5, marks: [...only.labels.keys()], show: at => only.labels[at] },
+			y: { label: "time", log: usesLog(this.app), show: timeTick }
+		})
+		const why = failed.length ? ` Failed: ${failed.map(row => `${only.labels[only.codes[row]]} (${statusText(ds.status(row))})`).join(", ")}.` : ""
+		this.strip.caption.textContent = `Only ${only.name} varies: the median of each value, with its 95 % interval; less is better, and the large dot is the pick.${why}`
+	}
+
 	drawLegend() {
 		const { ds } = this
 		const { unit, workload } = this.heat.input
@@ -205,11 +244,12 @@ export class SpaceView extends View {
 		fill(
 			this.legend,
 			Number.isFinite(ends[0]) && el("span", "slow ", show(ends[0]), bar, show(ends[1]), " fast"),
-			sign("★", "global best"),
+			sign("★", "the pick"),
+			ds.disputed && sign("▲", "the fastest seen"),
 			sign("◆", "best of this search"),
 			sign("▢", "current"),
 			sign("▣", "clicked", "accent"),
-			sign("┄", "cannot be told from the best"),
+			sign("┄", "cannot be told from the pick"),
 			[...failed].map(s => sign(statusGlyph(ds.statuses[s]), statusText(ds.statuses[s]), "bad")),
 			sign("⬚", "never measured")
 		)
@@ -279,13 +319,13 @@ export class SpaceView extends View {
 		const [cx, cy] = this.current()
 		const cell = cy * this.heat.cells.wide + cx
 		const ns = this.heat.cells.ns[cell]
-		const best = ds.usable[ds.best]
 		const failed = this.heat.cells.failed[cell]
 		const size = workload.space_size
 		const items = [
 			["current", "Current", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
-			["best-found", "Best found", inUnit(best, unit, workload)],
-			["of-best", "Of the table's best", percent(best / ns)],
+			["best-found", "The pick", inUnit(ds.usable[ds.best], unit, workload)],
+			["fastest-seen", "The fastest seen", inUnit(ds.peak, unit, workload)],
+			["of-best", "Of the fastest's speed", percent(ds.share(ns))],
 			["of-roofline", "Of the roofline", workload.roofline_ns ? percent(workload.roofline_ns / ns) : "flops, bytes unknown"],
 			["tested", "Tested", `${counted(ds.count)} of ${size ? counted(size) : "an unknown number"}`],
 			["product", "The space", workload.space_product || (size ? counted(size) : plural(ds.count, "config"))]
@@ -301,16 +341,16 @@ export class SpaceView extends View {
 		const k = el("input#best-k", { type: "number", min: "0.1", max: "100", step: "any", value: this.k || 5, "aria-label": "best k percent", onchange: () => (this.k = k.value) })
 		fill(
 			this.linesFrame.tools,
-			button("Best", "Keep the best k % (key B: 1, 5, 10, 25 %, all)", () => this.setBest(Number(k.value)), { id: "best-button" }),
+			button("Best", "Keep the best k % (key B: 1, 5, 10, 25 %, all)", () => this.setBest(Number(k.value)), { id: "best-button", disabled: !ds.fastest.length }),
 			k,
 			el("span.soft", "%"),
 			button(log ? "log ✓" : "log", "Logarithmic scales (key L)", () => this.set({ log: log ? "0" : "1" }), { "aria-pressed": String(log), id: "log-button" }),
 			button("Undo", "Undo the last brush or axis change (key U)", () => this.app.state.undo(), { id: "undo-button", disabled: !this.app.state.past.length }),
-			button("Clear", "Remove all brushes (key C)", () => this.set({ brush: {} }), { id: "clear-button" }),
+			button("Clear", "Remove all brushes (key C)", () => this.set({ brush: {} }), { id: "clear-button", disabled: !Object.keys(now.brush).length }),
 			this.axisChooser(entries)
 		)
 		this.lines.update({ ds, workload: this.workload.id, entries, brush: now.brush, mask, count, log })
-		fill(this.lineLegend, CLASS_NAMES.map((name, c) => swatch(classColor(c), name)))
+		fill(this.lineLegend, CLASS_NAMES.map((name, c) => swatch(c === FAILED_CLASS ? `repeating-linear-gradient(90deg, ${classColor(c)} 0 3px, transparent 3px 5px)` : classColor(c), name)))
 	}
 
 	axisChooser(entries) {
@@ -349,7 +389,10 @@ export class SpaceView extends View {
 	}
 }
 
-const importanceText = one => (one.total > 0 ? `${percent(one.share, 2)}, ${percent(one.total, 2)} with others` : percent(one.share, 2))
+function importanceText(one) {
+	const others = one.total > 0 ? `, ${percent(one.total, 2)} with others` : ""
+	return `${percent(one.share, 2)}${others}${isNoise(one) ? ", may be noise" : ""}`
+}
 
 function sign(glyph, text, kind = "") {
 	return el("span", { class: kind }, el("i.glyph", glyph), text)

@@ -1,9 +1,9 @@
 // What is looked at: all of it in the address.
 
 const PAIRS = ["fix", "brush"]
-const LISTS = ["axes", "lanes"]
+const LISTS = ["axes", "lanes", "open"]
 const WHOLE = ["row", "vs", "step", "budget"]
-const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs"]
+const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs", "find", "order"]
 
 const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live", "journey"]
 
@@ -61,8 +61,10 @@ function unpackState(hash) {
 }
 
 const UNDOABLE = ["brush", "axes", "log"]
+// Steps for the browser's Back; a step of a replay, a cursor or a letter of a filter is none.
+const STEPS = [...UNDOABLE, "view", "w", "x", "y", "fix", "reduce", "unit", "row", "vs", "sort", "order", "open", "lanes", "b", "c", "range"]
 // What makes sense for any workload; the rest is of the one that was looked at.
-const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs"]
+const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs", "find", "order", "open"]
 
 export class State {
 	constructor() {
@@ -74,6 +76,8 @@ export class State {
 			const next = unpackState(location.hash)
 			if (packState(next) === packState(this.now)) return
 			this.now = next
+			// What Back has undone needs no undoing.
+			if (this.past.length && !UNDOABLE.some(key => differs(this.past.at(-1)[key], next[key]))) this.past.pop()
 			this.tell(new Set(Object.keys(DEFAULTS)))
 		})
 	}
@@ -88,18 +92,19 @@ export class State {
 		return { ...DEFAULTS, ...Object.fromEntries(LASTING.map(key => [key, next[key]])), ...patch }
 	}
 
-	// `push` makes it a step for the browser's Back; drafts of a drag are undone as one.
-	set(patch, push = false, draft = false) {
+	// Drafts of a drag are undone as one.
+	set(patch, draft = false) {
 		const next = this.next(patch)
 		const changed = new Set(Object.keys(DEFAULTS).filter(key => differs(next[key], this.now[key])))
 		if (changed.has("w")) this.past = []
 		else if (!this.drafting && UNDOABLE.some(key => changed.has(key))) {
 			this.past.push(Object.fromEntries(UNDOABLE.map(key => [key, this.now[key]])))
 		}
+		const step = !this.drafting && STEPS.some(key => changed.has(key))
 		this.drafting = draft && (this.drafting || changed.size > 0)
 		if (!changed.size) return
 		this.now = next
-		this.write(push || changed.has("view") || changed.has("w"))
+		this.write(step)
 		this.tell(changed)
 	}
 

@@ -1,9 +1,9 @@
 // A run as it went, lane by lane.
 
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js"
-import { SERIES, theme } from "./colors.js"
+import { SERIES, inkOn, theme } from "./colors.js"
 import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js"
-import { isMeasured, seconds, statusText } from "./format.js"
+import { isMeasured, seconds, secondsTick, statusText } from "./format.js"
 
 const LANE = 30
 const NAME_ROOM = 92
@@ -96,7 +96,7 @@ export class TimelineChart extends Surface {
 		pen.font = SMALL_FONT
 		for (const at of ticks(this.input.low, this.input.high, 8)) {
 			this.rect(faint, this.px(at), HEADER - 4, 1, this.high)
-			if (this.px(at) < this.wide - 24) this.text(seconds(at), this.px(at), 9, soft)
+			if (this.px(at) < this.wide - 24) this.text(secondsTick(at), this.px(at), 9, soft)
 		}
 		spans.lanes.forEach((name, i) => this.text(fitText(pen, name, NAME_ROOM - 10), NAME_ROOM - 8, HEADER + LANE * (i + 0.5) - 2, ink, "right"))
 		pen.save()
@@ -129,7 +129,7 @@ export class TimelineChart extends Surface {
 				pen.lineWidth = 2
 				pen.strokeRect(left, y, wide, tall)
 			}
-			if (wide > 34) this.text(fitText(pen, spans.names[spans.name[i]], wide - 8), left + 4, y + tall / 2, "#ffffff", "left")
+			if (wide > 34) this.text(fitText(pen, spans.names[spans.name[i]], wide - 8), left + 4, y + tall / 2, failed ? theme().ink : inkOn(this.color(spans.name[i])), "left")
 		}
 	}
 

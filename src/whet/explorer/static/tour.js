@@ -4,15 +4,14 @@ import { button, el, fill } from "./dom.js"
 
 // Where, what is shown, what is said of it, and what happens then.
 const STOPS = [
-	["#workloads", { view: "workloads" }, "What was tuned", "A row is a kernel with one set of sizes on one device: here a matrix product, measured on an H200."],
-	["#answers", { view: "workloads" }, "Five answers", "They follow the workload chosen above."],
-	["#heat", { view: "space", x: "BLOCK_SIZE_M", y: "BLOCK_SIZE_N", brush: {}, fix: {} }, "The space", "A cell is the best config with these two values. Bright is fast, hatched failed, the star is the best. Click a cell, or drag over several to select their trials."],
+	["#answers", { view: "space" }, "Five answers", "A matrix product was tuned on an H200: which config was picked, how sure that is, what failed, what matters and what it cost."],
+	["#heat", { view: "space", x: "BLOCK_SIZE_M", y: "BLOCK_SIZE_N", brush: {}, fix: {} }, "The space", "A cell is the best config with these two values. Bright is fast, hatched failed, the star is the pick. Click a cell, or drag over several to select their trials."],
 	["#parameters", { view: "space", fix: { num_warps: "2" } }, "Hold a parameter", "num_warps is now held at 2: large tiles need more. Try 4, 8 or 'any'."],
 	["#parallel", { view: "space", fix: {} }, "All parameters at once", "These are the best 5 %: where the ribbons meet, they agree. Drag along any axis to brush; press B for the best 1, 5, 10 or 25 %, U to undo.", "best"],
 	["#replay", { view: "search", brush: {}, budget: 100, step: 0, lanes: [] }, "Watch strategies race", "Grid, random, Bayesian and whet's own choice walk over the same map. The curve below says who gets close to the best, and how soon.", "play"],
 	["#phases", { view: "cost" }, "The bill", "Nearly all of tuning is compiling; here is which stage of it. A run of your own also has a timeline of every worker."],
 	["#trial", { view: "trial", row: null }, "One config in full", "Samples, confidence, registers, spills, shared memory; and with --keep-ir the code at every stage, beside that of another config."],
-	["#tabs", { view: "workloads" }, "Now yours", "Run 'whet demo' or 'whet tune', then 'whet explore'. Everything you select is in the address: copy it to show a colleague."]
+	["#workloads", { view: "workloads" }, "What was tuned", "A row is a kernel with one set of sizes on one device. Now yours: run 'whet demo' or 'whet tune', then 'whet explore'. Everything you select is in the address: copy it to show a colleague."]
 ]
 
 export class Tour {
@@ -20,7 +19,6 @@ export class Tour {
 		this.app = app
 		this.at = -1
 		this.box = el("div#tour", { role: "dialog", "aria-label": "tour", "aria-live": "polite", hidden: true })
-		document.body.append(this.box)
 		addEventListener("keydown", event => event.key === "Escape" && this.at >= 0 && this.end())
 	}
 
@@ -40,8 +38,10 @@ export class Tour {
 		if (then === "best" && app.ds && app.made.space) app.made.space.setBest(5)
 		if (then === "play") setTimeout(() => this.at === at && app.made.search?.play(), 1500)
 		const target = document.querySelector(place)
-		target?.classList.add("toured")
-		target?.scrollIntoView({ block: "nearest" })
+		target.classList.add("toured")
+		// In the page, so that it covers nothing of what it explains.
+		if (target.matches(".figure")) target.prepend(this.box)
+		else target.after(this.box)
 		this.box.hidden = false
 		const next = button(STOPS[at + 1] ? "Next" : "Done", "The next stop", () => this.go(at + 1), { class: "primary", id: "tour-next" })
 		fill(
@@ -56,5 +56,7 @@ export class Tour {
 			)
 		)
 		next.focus({ preventScroll: true })
+		if (at) target.scrollIntoView({ block: "start" })
+		else scrollTo(0, 0)
 	}
 }

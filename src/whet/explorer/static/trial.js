@@ -3,8 +3,8 @@
 import { SMALL_FONT, Surface, ticks } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
 import { diffPane, stageButtons } from "./diff.js"
-import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
-import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js"
+import { button, clamp, copy, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
+import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, pythonText, seconds, statusText, tritonText, unitOf, valueText } from "./format.js"
 import { View, any } from "./view.js"
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
@@ -22,6 +22,7 @@ export class TrialView extends View {
 		this.samples = figure({
 			id: "samples",
 			title: "Samples",
+			shows: () => `Samples of row ${this.trial?.row}`,
 			csv: () => this.samplesCsv(),
 			chart: body => new Surface(body, { label: "distribution of samples", focus: false })
 		})
@@ -53,7 +54,8 @@ export class TrialView extends View {
 		const { workload, ds } = this
 		const { vs } = this.now
 		if (row < 0) {
-			fill(this.facts.body, note("Nothing was measured yet."))
+			fill(this.facts.tools)
+			fill(this.facts.body, note("Nothing was measured yet: every config failed, or none was tried. 'whet tune' goes on."))
 			return
 		}
 		const ask = one => this.source.trial(workload.id, one).catch(error => ({ row, why: error.message, config: ds.config(one), status: ds.status(one), error: ds.error(one) }))
@@ -74,7 +76,7 @@ export class TrialView extends View {
 			this.facts.tools,
 			button("‹ faster", "The next faster config", () => at(-1), { disabled: !(rank > 1), id: "faster" }),
 			button("slower ›", "The next slower config", () => at(1), { disabled: !(rank < ds.fastest.length), id: "slower" }),
-			button("best", "The best config", () => this.set({ row: ds.best }), { id: "to-best" }),
+			button("pick", "The config that was picked", () => this.set({ row: ds.best }), { id: "to-best" }),
 			now.vs === null
 				? button("Compare with…", "Keep this config and compare it with the next one you open", () => this.set({ vs: row }), { id: "compare-with" })
 				: button("Stop comparing", "Show one config", () => this.set({ vs: null }), { id: "compare-with" })
@@ -90,6 +92,7 @@ export class TrialView extends View {
 		fill(
 			this.facts.body,
 			el("p", { class: `verdict ${trial.status === "ok" ? "good" : "bad"}`, "data-trial": "verdict", text: this.verdict(row) }),
+			this.copies(trial.config),
 			trial.error && el("pre.error", { "data-trial": "error", text: trial.error }),
 			el("table.rows.facts",
 				other && headCells(["", `row ${row}`, `row ${other.row}`]),
@@ -102,17 +105,32 @@ export class TrialView extends View {
 		)
 	}
 
+	// Ready to be pasted where configs are written.
+	copies(config) {
+		const texts = [["Copy as dict", pythonText(config)], ["Copy as triton.Config", tritonText(config)], ["Copy as JSON", JSON.stringify(config)]]
+		return el("div.controls", texts.map(([name, text]) => {
+			const made = button(name, `${name}: ${text}`, async () => {
+				await copy(text)
+				made.textContent = "Copied"
+				setTimeout(() => (made.textContent = name), 1500)
+			}, { class: "quiet", "data-copy": name.split(" ").at(-1) })
+			return made
+		}))
+	}
+
 	verdict(row) {
 		const { ds, workload, trial } = this
 		if (!(trial.median_ns > 0)) return `${statusText(trial.status)}.`
 		const unit = unitOf(this.now.unit, workload)
 		const worth = unit.label === "time" ? "" : `, ${inUnit(trial.median_ns, unit, workload)}`
 		const time = `${nanoseconds(trial.median_ns, 4)}${worth}`
-		if (row === ds.best) return `The best config: ${time}.`
-		if (ds.ties[row]) return `${time}: cannot be told from the best.`
+		const share = `${percent(ds.share(trial.median_ns))} of the fastest's speed`
+		if (row === ds.best) return ds.disputed ? `The pick, not the fastest seen: ${time}, ${share}.` : `The best config: ${time}.`
+		const standing = ds.standingText(row)
+		if (standing) return `${time}: ${standing}.`
 		const rank = ds.rank(row)
 		const place = Number.isNaN(rank) ? statusText(trial.status) : `place ${counted(rank)} of ${counted(ds.fastest.length)}`
-		return `${time}: ${percent(ds.usable[ds.best] / trial.median_ns)} of the best, ${place}.`
+		return `${time}: ${share}, ${place}.`
 	}
 
 	lines(trial) {
@@ -146,6 +164,7 @@ export class TrialView extends View {
 	}
 
 	drawDistribution(sets) {
+		this.surface.draw = () => this.drawDistribution(sets)
 		const { surface } = this
 		const rowHigh = sets.length > 1 ? 84 : 120
 		const pen = surface.begin(rowHigh * sets.length + 36)

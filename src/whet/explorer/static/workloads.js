@@ -1,11 +1,14 @@
 // Every kernel, key and device in the store.
 
 import { SERIES } from "./colors.js"
+import { extent } from "./dataset.js"
 import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js"
-import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js"
-import { View } from "./view.js"
+import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, plural, seconds, statusText, workloadText } from "./format.js"
+import { COMMANDS, EMPTY, View } from "./view.js"
 
 const MOST_SHOWN = 300
+// So many rows can be taken in at a glance; of more, those of one kernel are behind a row of their own.
+const FEW_ROWS = 12
 
 const COLUMNS_SHOWN = [
 	["kernel", "kernel", w => w.kernel],
@@ -23,19 +26,14 @@ const COLUMNS_SHOWN = [
 export class WorkloadsView extends View {
 	constructor(app, root) {
 		super(app, root)
-		this.sorted = null
-		this.filter = ""
 		this.frame = figure({
 			id: "workloads",
 			title: "Workloads",
 			line: "Every kernel, key and device that was tuned: its best time, what tuning gained, what failed, what it cost. Click one to look at its space.",
 			csv: () => this.csv()
 		})
-		const filtered = event => {
-			this.filter = event.target.value.toLowerCase()
-			this.render()
-		}
-		fill(this.frame.tools, el("input#workload-filter", { type: "search", placeholder: "Filter", "aria-label": "Filter workloads", oninput: filtered }))
+		this.filter = el("input#workload-filter", { type: "search", placeholder: "Filter", "aria-label": "Filter workloads", oninput: () => this.set({ find: this.filter.value || null }) })
+		fill(this.frame.tools, this.filter)
 		root.append(this.frame.root)
 	}
 
@@ -46,34 +44,69 @@ export class WorkloadsView extends View {
 	}
 
 	listed() {
-		const all = this.workloads.filter(w => workloadText(w).toLowerCase().includes(this.filter))
-		if (!this.sorted) return all
-		const value = COLUMNS_SHOWN.find(([name]) => name === this.sorted)[2]
-		return [...all].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0))
+		const { find, order } = this.now
+		const all = this.workloads.filter(w => workloadText(w).toLowerCase().includes((find || "").toLowerCase()))
+		const value = COLUMNS_SHOWN.find(([name]) => name === order?.replace(/^-/, ""))?.[2]
+		if (!value) return all
+		const sign = order.startsWith("-") ? -1 : 1
+		return [...all].sort((a, b) => sign * (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0))
+	}
+
+	heading(name, text) {
+		const { order } = this.now
+		const sorted = order?.replace(/^-/, "") === name
+		const falling = sorted && order.startsWith("-")
+		const next = { [name]: `-${name}`, [`-${name}`]: null }[order]
+		return el("th", { class: ["best", "speedup", "typical", "roofline", "cost"].includes(name) ? "number" : "", "aria-sort": sorted && (falling ? "descending" : "ascending") },
+			button(`${text}${sorted ? (falling ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ order: next === undefined ? name : next }), { class: "plain" })
+		)
+	}
+
+	// Workloads of one kernel on one device, behind one row that says what they have in common.
+	groups(shown) {
+		const groups = Map.groupBy(shown, w => `${kernelText(w)} · ${w.device}`)
+		const folded = shown.length > FEW_ROWS && !this.now.find
+		const { open } = this.now
+		return [...groups].flatMap(([title, list]) => {
+			if (!folded || list.length < 3) return list.map(w => this.row(w))
+			const isOpen = open.includes(title)
+			const toggle = () => this.set({ open: isOpen ? open.filter(one => one !== title) : [...open, title] })
+			return [this.groupRow(title, list, isOpen, toggle), ...(isOpen ? list.map(w => this.row(w)) : [])]
+		})
+	}
+
+	groupRow(title, list, isOpen, toggle) {
+		const columns = this.columns().map(([name]) => name)
+		const [least, most] = extent(list.map(w => w.best?.ns).filter(ns => ns > 0))
+		const cells = {
+			kernel: el("td", button(`${isOpen ? "▾" : "▸"} ${kernelText(list[0])}`, `${isOpen ? "Fold" : "Unfold"} ${title}`, null, { class: "plain", "aria-expanded": String(isOpen) })),
+			key: el("td", plural(list.length, "key")),
+			device: el("td", list[0].device),
+			best: el("td.number", least <= most ? `${nanoseconds(least)} to ${nanoseconds(most)}` : "–"),
+			cost: el("td.number", seconds(list.reduce((all, w) => all + (w.cost_s || 0), 0)))
+		}
+		return el("tr.group", { "data-group": title, onclick: toggle }, columns.map(name => cells[name] || el("td")))
 	}
 
 	render() {
+		this.frame.root.classList.toggle("nothing", !this.workloads.length)
 		if (!this.workloads.length) {
 			fill(
 				this.frame.body,
-				note("The store is empty. Tune something and it appears here, while it runs:", "empty"),
-				el("pre", "whet demo            tune a matrix product on this machine\nwhet explore --sample    look at measurements of an H200")
+				note(EMPTY),
+				el("pre", COMMANDS)
 			)
 			return
 		}
 		const shown = this.listed()
 		this.known = this.statuses()
-		const head = this.columns().map(([name, text]) =>
-			el("th", { "aria-sort": this.sorted === name && "ascending" }, button(text, `Sort by ${text}`, () => {
-				this.sorted = this.sorted === name ? null : name
-				this.render()
-			}, { class: "plain" }))
-		)
+		if (this.filter.value !== (this.now.find || "")) this.filter.value = this.now.find || ""
+		const head = this.columns().map(([name, text]) => this.heading(name, text))
 		fill(
 			this.frame.body,
 			this.legend(),
 			el("div.scroll.tall", { tabindex: "0", "aria-label": "workloads" },
-				el("table.rows.workloads", el("thead", el("tr", head)), el("tbody", shown.slice(0, MOST_SHOWN).map(w => this.row(w))))
+				el("table.rows.workloads", el("thead", el("tr", head)), el("tbody", this.groups(shown.slice(0, MOST_SHOWN))))
 			),
 			shown.length > MOST_SHOWN && note(`${counted(shown.length - MOST_SHOWN)} more: filter to find them.`, "soft")
 		)
@@ -106,7 +139,7 @@ export class WorkloadsView extends View {
 			cost: el("td.number", seconds(w.cost_s)),
 			exact: el("td", { title: w.exact === true ? "" : `from ${w.exact?.inherited_from}`, text: result(w) })
 		}
-		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" })) },
+		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" }), `${workloadText(w)}${best ? `, ${nanoseconds(best.ns)}` : ""}`) },
 			this.columns().map(([name]) => cells[name])
 		)
 	}
