@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,10 +52,21 @@ def mentioning(text: str) -> list[int]:
     return found
 
 
+def is_pythons_trial(path: Path) -> bool:
+    """Whether Python left it: `tempfile` tries each folder with a file of four letters, which it
+    deletes again, unless it is killed in between."""
+    if re.fullmatch("[a-z0-9_]{8}", path.name) is None or not path.is_file():
+        return False
+    try:
+        return path.read_bytes() in (b"", b"blat")
+    except OSError:
+        return False
+
+
 def left_of(scratch: Path) -> str:
     """Processes and files of what ran with `scratch` as its folder for temporary files, in words;
     empty where there is nothing."""
-    files = [entry.name for entry in scratch.iterdir()]
+    files = [entry.name for entry in scratch.iterdir() if not is_pythons_trial(entry)]
     processes = mentioning(str(scratch))
     return f"processes {processes}, files {files}" if files or processes else ""
 
