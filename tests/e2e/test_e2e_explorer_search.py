@@ -115,13 +115,13 @@ def test_a_run_of_a_hundred_thousand_trials_is_drawn(tmp_path: Path, tab: Tab) -
 def test_the_pick_and_the_fastest_are_told_apart(runs: tuple[str, str, str], tab: Tab) -> None:
     url, ended, race = runs
     page = tab.open(url, f"#space?w={ended}")
-    tab.until_text("#dispute", "the pick, BM=32 WARPS=2 took 94 ms")
+    tab.until_text("#dispute", "the pick, BM=32 WARPS=2 took 94.0 ms")
     said = tab.text("#dispute")
-    assert "the fastest, BM=64 WARPS=4 took 40 ms" in said
+    assert "the fastest, BM=64 WARPS=4 took 40.0 ms" in said
     assert "the budget ended before" in said
     assert "continue with --budget 10s" in said
-    assert tab.text("[data-readout=best-found]") == "94 ms"
-    assert tab.text("[data-readout=fastest-seen]") == "40 ms"
+    assert tab.text("[data-readout=best-found]") == "94.0 ms"
+    assert tab.text("[data-readout=fastest-seen]") == "40.0 ms"
     assert tab.text("[data-readout=of-best]") == "42.6 %"
     assert "1 other config had a lower median" in tab.answer("sure")
     assert re.search("the fastest seen.*the pick", tab.text("#rows tbody"))

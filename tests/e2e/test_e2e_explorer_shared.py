@@ -52,8 +52,10 @@ def test_pictures_say_what_they_show(sample: str, tab: Tab, view: str) -> None:
     page = tab.open(sample, f"#{view}?lanes=random:0,grid:0")
     tab.until(READ)
     page.wait_for_timeout(1500)
-    for figure in page.locator('.figure:has([data-export="svg"]:visible)').all():
-        id = figure.get_attribute("id")
+    buttons = page.locator('[data-export="svg"]:visible')
+    ids = buttons.evaluate_all("all => all.map(one => one.closest('.figure').id)")
+    assert ids
+    for id in ids:
         name, data = saved(tab, f'#{id} [data-export="svg"]')
         ElementTree.fromstring(data)
         text = data.decode()
@@ -81,6 +83,7 @@ def test_the_heat_map_is_named_after_its_axes_and_has_its_legend(sample: str, ta
 
 
 def test_no_config_is_cut(sample: str, tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 1010, "height": 720})
     page = tab.open(sample, "#space")
     tab.until(READ)
     cut = page.evaluate(
