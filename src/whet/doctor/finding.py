@@ -62,6 +62,7 @@ NAMES = {
     "graph-recording": "CUDA graphs are recorded again and again",
     "host-bound": "the device waits for the host",
     "launch-overhead": "launching small kernels takes longer than computing",
+    "two-assemblers": "what the autotuner chooses from is built twice",
     "autotune-pick": "a careful timer contradicts the autotuner",
     "vendor-library": "generated kernels lose to the vendor's library",
     "cold-start": "a second process compiles again although the caches are warm",

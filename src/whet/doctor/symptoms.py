@@ -20,6 +20,7 @@ from whet.doctor.modes.verdict import (
     misread_ns,
 )
 from whet.doctor.subject import SecondRun, SubjectSource
+from whet.targets.inductor.ptxas import two_versions
 
 # The device is idle for more than half of a step.
 HOST_BOUND_BELOW = 0.5
@@ -58,7 +59,12 @@ def symptoms(trial: TrialOfModes, place: Line, gpu: bool) -> list[Finding]:
     timed = [one for one in trial.modes if one.median_ns]
     found = [*_picks(timed, place), *_against_vendor(timed, place), *_compiled_again(timed, place)]
     if gpu:
-        found = [*_skipped(timed, place), *_recorded_again(timed, place), *found]
+        found = [
+            *_built_twice(timed, place),
+            *_skipped(timed, place),
+            *_recorded_again(timed, place),
+            *found,
+        ]
         chosen = trial.verdict.mode if trial.verdict is not None else EAGER
         found += [
             one
@@ -115,6 +121,23 @@ def _picked(table: TunedOp) -> str:
 
 def _first(name: str) -> str:
     return name.split(" ")[0]
+
+
+def _built_twice(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
+    tuned = [one for one in modes if one.autotune]
+    versions = two_versions() if tuned else None
+    if versions is None:
+        return
+    theirs, ours, path = versions
+    count = max(sum(len(table.choices) for table in one.autotune) for one in tuned)
+    yield Finding(
+        "two-assemblers",
+        f"Inductor's workers assemble with ptxas {theirs}, of torch's wheel, and the process that "
+        f"asks them with {ours}, of Triton's: it does not find what they have built, and builds "
+        f"its {count} choices again, one after the other",
+        place,
+        (Remedy(f"set TRITON_PTXAS_PATH={path}, or call whet.install(inductor=True)"),),
+    )
 
 
 def _skipped(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:

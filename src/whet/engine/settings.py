@@ -68,7 +68,8 @@ class Settings:
     `record_values` is how many elements an integer tensor may have for its contents to be recorded
     with a missed key. `wait_limit_s` is how long calls of one kernel may wait for tunings, all
     together; None is without end. With `direct` a tuned Triton kernel is launched without Triton's
-    binder where that is the same launch.
+    binder where that is the same launch. With `inductor`, `install` takes what `torch.compile`
+    tunes as well.
     """
 
     store: str | None = None
@@ -103,6 +104,7 @@ class Settings:
     record_values: int = 4096
     wait_limit_s: float | None = None
     direct: bool = False
+    inductor: bool = False
 
     @property
     def first_call_s(self) -> float:
@@ -253,6 +255,7 @@ _TABLE: dict[str, _Setting] = {
     "record_values": _Setting("record_values", _whole(0, 10**6), "a number, at most 1,000,000"),
     "wait_limit": _Setting("wait_limit_s", _seconds_or_none, "a time, such as 10s, or none"),
     "direct": _Setting("direct", _yes_or_no, "yes or no"),
+    "inductor": _Setting("inductor", _yes_or_no, "yes or no"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 

@@ -100,6 +100,17 @@ def test_a_pick_that_a_careful_timer_contradicts_is_found_once() -> None:
     assert found(timed("max-autotune", 1, autotune=(close,))) == []
 
 
+def test_two_assemblers_are_found_where_something_was_tuned(monkeypatch) -> None:
+    versions = ("13.0", "12.8", "/torch/bin/ptxas")
+    monkeypatch.setattr("whet.doctor.symptoms.two_versions", lambda: versions)
+    [finding] = symptoms(trial(timed("max-autotune", 1, autotune=(table(),))), HERE, gpu=True)
+    assert finding.name == "two-assemblers"
+    assert "ptxas 13.0" in finding.evidence
+    assert "its 3 choices again" in finding.evidence
+    assert "TRITON_PTXAS_PATH=/torch/bin/ptxas" in finding.remedies[0].text
+    assert symptoms(trial(timed("default", 1)), HERE, gpu=True) == []
+
+
 def test_the_runner_up_of_each_table_is_a_note() -> None:
     [line] = notes(trial(timed("max-autotune", 1, autotune=(table(),))))
     assert "triton_mm_1" in line

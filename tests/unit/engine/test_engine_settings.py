@@ -144,6 +144,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         device_memory_bytes=2 * 2**30,
         record_values=100,
         direct=True,
+        inductor=True,
         wait_limit_s=10.0,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}

@@ -322,12 +322,12 @@ def kernels_in_store(store: str | None) -> list[KnownKernel]:
         return []
 
 
-def install_whet() -> None:
+def install_whet(inductor: bool | None = None) -> None:
     """In place of `triton.autotune`, for what is imported from here on."""
     try:
         from whet.targets.triton.install import install
 
-        install()
+        install(inductor=inductor)
     except ImportError as error:
         raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
 

@@ -83,6 +83,9 @@ def run(
     record: Annotated[
         bool, option("--record", "Tune nothing; record keys for 'whet tune --missed'.")
     ] = False,
+    inductor: Annotated[
+        bool, option("--inductor", "Also answer what torch.compile measures to choose kernels.")
+    ] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
     l2: L2Option = None,
@@ -94,13 +97,14 @@ def run(
       whet run train.py --epochs 3       like python train.py --epochs 3
       whet run -m package.train          like python -m package.train
       whet run --report train.py         also list every autotuner and its cost
+      whet run --inductor train.py       torch.compile's max-autotune asks whet, too
       whet run --store s.db -- train.py  whet's own options come first
     """
     mode = "record" if record else None
     pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes, mode=mode)
     if not module:
         _check_file(Path(script))
-    install_whet()
+    install_whet(inductor or None)
     folder = os.getcwd() if module else str(Path(script).resolve().parent)
     if not sys.flags.safe_path:
         sys.path.insert(0, folder)

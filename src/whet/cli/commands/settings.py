@@ -106,6 +106,7 @@ def settings(
       wait_limit     how long calls of one kernel may wait for tuning in all; new
                      keys then use the best of the nearest tuned one
       direct         launch tuned Triton kernels without Triton's binder
+      inductor       answer what torch.compile measures to choose kernels
       mode           what a call may do: tune, cached, require, off or record
 
     Flags override environment variables, which override the config file.
@@ -276,6 +277,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "record_values": (settings.record_values, f"{settings.record_values:,}"),
         "wait_limit": (wait_s, "none" if wait_s is None else f"{wait_s:g} s"),
         "direct": (settings.direct, "yes" if settings.direct else "no"),
+        "inductor": (settings.inductor, "yes" if settings.inductor else "no"),
         "mode": (settings.mode, settings.mode),
     }
 

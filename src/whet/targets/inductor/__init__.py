@@ -1,0 +1,1 @@
+"""What Inductor, the compiler behind `torch.compile`, would tune by itself."""
