@@ -170,11 +170,11 @@ class CallDecisions(Generic[Pick]):
 
     def _stands_in(self, call: UndecidedCall[Pick]) -> tuple[Pick, int] | None:
         """Ranks agree on tunings, and not on what each of them has in its store."""
-        from whet.engine.ranks import group_board  # few have a limit
-
         limit = call.wait_limit_s()
         if limit is None or self._waited_s < limit or call.key in self._due or must_tune.get():
             return None
+        from whet.engine.ranks import group_board  # few have a limit
+
         return call.stand_in() if group_board() is None else None
 
     def pays(self, key: Hashable) -> None:
