@@ -62,7 +62,7 @@ def test_a_tuning_that_pays_is_done(product: Any, tmp_path: Path) -> None:
         for one in plan.table.values()
         if hasattr(one, "_left")
     ]
-    assert counted._left > 100
+    assert counted._left > 0
     counted._left = 2
     product(32)
     assert product.stand_ins
