@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.locate import file_of, locate, locate_recorded, with_inputs
 from whet.cli.arguments.options import option
-from whet.cli.arguments.reading import problem_text
+from whet.cli.arguments.reading import AS_COMPILED, COMPILED, problem_text
 from whet.cli.terminal.output import count_text, say, wrap
 from whet.core.errors import UsageError
 from whet.core.miss import Miss
@@ -97,6 +97,8 @@ class MissLocator:
         remedy = f"name it: whet {self._command} FILE.py:NAME --missed"
         if self._tunable is not None:
             found: Target | Kernel | str = self._typed(self._tunable)
+        elif miss.workload.kernel.startswith(COMPILED):
+            return LocatedMiss(miss, None, why=f"it {AS_COMPILED}")
         elif not miss.where:
             return LocatedMiss(miss, None, why=f"its source file is unknown; {remedy}")
         else:

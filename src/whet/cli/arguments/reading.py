@@ -253,6 +253,13 @@ def is_bare(typed: str) -> bool:
     return ":" not in typed and not typed.endswith(".py") and not os.path.exists(typed)
 
 
+# Names of what torch's compiler asks about, and how that is tuned.
+COMPILED = "inductor."
+AS_COMPILED = (
+    "is tuned while torch.compile compiles a model: run the program with 'whet run --inductor'"
+)
+
+
 def place_of(typed: str, command: str, store: StoreReader) -> str:
     """`FILE.py:NAME` of a name that the store knows; anything else stays as it was typed.
 
@@ -271,6 +278,8 @@ def place_of(typed: str, command: str, store: StoreReader) -> str:
         several = " and ".join(sorted(map(os.path.relpath, here)))
         raise UsageError(f"'{typed}' is the name of {several}; choose one of them")
     there = next((place for places in known for place in places), "")
+    if not there and typed.startswith(COMPILED):
+        raise UsageError(f"'{typed}' {AS_COMPILED}")
     if not there:
         raise UsageError(f"the store does not know the file of '{typed}'; use FILE.py:NAME")
     raise UsageError(

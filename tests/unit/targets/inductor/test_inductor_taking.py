@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 import whet
+from whet.cli import main
+from whet.store import open_store
 from whet.targets.inductor import taking
 from whet.targets.inductor.operation import LeftAlone, Operation, config_of, judged
 from whet.targets.inductor.ptxas import torchs_ptxas, two_versions, use_one_ptxas
 from whet.targets.inductor.taking import unknown_inside
+from whet.testing.samples import a_trial, a_workload
 
 torch = pytest.importorskip("torch")
 select = pytest.importorskip("torch._inductor.select_algorithm")
@@ -211,3 +214,16 @@ class TestResults:
 
     def test_another_shape_is_wrong(self):
         assert "got float32[2, 3]" in judged(torch.zeros(2, 3), torch.zeros(3, 2), 8).message
+
+
+class TestCommands:
+    """What a command says of an operation, which has no file."""
+
+    def test_by_name(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
+        workload = a_workload(kernel="inductor.mm")
+        with open_store(str(tmp_path / "store.db")) as store:
+            store.put_workload(workload)
+            store.append([a_trial(workload)])
+        assert main(["tune", "inductor.mm"]) == 2
+        assert "run the program with 'whet run --inductor'" in capsys.readouterr().err
