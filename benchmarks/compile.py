@@ -12,6 +12,7 @@ which nothing is tuned there.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -40,10 +41,9 @@ def made(name: str, depth: int) -> tuple[Any, Any]:
         vit = _file_of("vit_pytorch", "vit.py")
         sizes = {"image_size": 224, "patch_size": 16, "num_classes": 100, "dim": 384, "heads": 6}
         return vit.ViT(depth=depth, mlp_dim=1536, **sizes), torch.randn(1, 3, 224, 224)
-    from x_transformers import Encoder, TransformerWrapper
-
-    layers = Encoder(dim=384, depth=depth, heads=6)
-    model = TransformerWrapper(num_tokens=5000, max_seq_len=256, attn_layers=layers)
+    there = importlib.import_module("x_transformers")
+    layers = there.Encoder(dim=384, depth=depth, heads=6)
+    model = there.TransformerWrapper(num_tokens=5000, max_seq_len=256, attn_layers=layers)
     return model, torch.randint(0, 5000, (1, 256))
 
 
