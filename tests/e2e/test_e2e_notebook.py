@@ -7,6 +7,7 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ HOST = """async ({ esm, css, state, binary }) => {
     const view = text => new DataView(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer)
     for (const name of binary) state[name] = view(state[name])
     const heard = {}
+    window.sent = 0
     let changed = {}
     window.model = {
         get: name => state[name],
@@ -42,6 +44,7 @@ HOST = """async ({ esm, css, state, binary }) => {
             const packed = Object.entries(changed).map(([name, value]) =>
                 [name, value instanceof DataView ? [...new Uint8Array(value.buffer)] : value])
             changed = {}
+            window.sent += 1
             window.saved(JSON.stringify(Object.fromEntries(packed)))
         },
         received(name, value) {
@@ -69,7 +72,7 @@ class Notebook:
     """A page with a widget, whose changes arrive as they do over a kernel's channel."""
 
     def __init__(self, tab: Tab, widget: Any) -> None:
-        self.tab, self.widget = tab, widget
+        self.tab, self._widget, self._received = tab, widget, 0
         tab.page.expose_function("saved", self._saved)
         tab.page.goto("about:blank")
         state = widget.get_state()
@@ -87,11 +90,20 @@ class Notebook:
         )
         tab.until_text("[role=status]", "selected")
 
+    @property
+    def widget(self) -> Any:
+        """Once it has heard all that the page has said."""
+        deadline = time.monotonic() + 20
+        while self.tab.page.evaluate("sent") != self._received:
+            assert time.monotonic() < deadline
+        return self._widget
+
     def _saved(self, text: str) -> None:
         state = json.loads(text)
         buffers = [bytes(state.pop("rows"))] if "rows" in state else []
         data = {"method": "update", "state": state, "buffer_paths": [["rows"]] * len(buffers)}
-        self.widget._handle_msg({"content": {"data": data}, "buffers": buffers})
+        self._widget._handle_msg({"content": {"data": data}, "buffers": buffers})
+        self._received += 1
 
     def axis(self, name: str) -> tuple[float, float]:
         """Where its title is: across, as a share of the chart's width, and the chart's width."""
@@ -228,6 +240,7 @@ def test_without_anywidget_there_is_a_titled_picture() -> None:
     assert "<script" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_notebook_that_is_run_has_the_widget_and_a_picture(
     anywidget: None, tmp_path: Path
 ) -> None:
@@ -241,9 +254,9 @@ def test_a_notebook_that_is_run_has_the_widget_and_a_picture(
         "len(seen.selected)",
     ]
     notebook = new.new_notebook(cells=[new.new_code_cell(text) for text in cells])
-    nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
-    ).execute()
+    waits = {"timeout": 300, "startup_timeout": 300}
+    at = {"metadata": {"path": tmp_path}}
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources=at, **waits).execute()
     data = notebook.cells[1].outputs[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "<strong>matmul_kernel(" in data["text/html"]

@@ -8,8 +8,8 @@ import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
 import { decodeColumns } from "./source.js"
 
-const MOST_SHOWN = 10
-const MOST_LINES = 7
+const TRIALS_LISTED = 10
+const AXES_AT_ONCE = 7
 
 // JupyterLab and VS Code say it on the body, Colab on the root; the others leave it to the browser.
 function isDark() {
@@ -28,7 +28,7 @@ class SpaceInNotebook {
 		this.workload = model.get("line")
 		this.brush = model.get("brush")
 		const varied = model.get("axes").filter(name => this.ds.axes.has(name))
-		this.entries = [...varied.slice(0, MOST_LINES), this.ds.axes.has("median_ns") ? "median_ns" : "status"]
+		this.entries = [...varied.slice(0, AXES_AT_ONCE), this.ds.axes.has("median_ns") ? "median_ns" : "status"]
 		this.pair = varied.slice(0, 2)
 		this.told = el("p", { role: "status" })
 		this.clear = button("Clear", "Remove all brushes", () => this.select({}))
@@ -86,7 +86,7 @@ class SpaceInNotebook {
 		const axis = ds.axes.get("median_ns")
 		this.chosen = ds.mask(brush)
 		const { mask, count } = this.chosen
-		const first = ds.top(mask, MOST_SHOWN)
+		const first = ds.top(mask, TRIALS_LISTED)
 		const best = first.length ? ds.usable[first[0]] : NaN
 		this.told.textContent = `${counted(count)} of ${plural(ds.count, "config")} selected${best >= 0 ? `; the fastest of them takes ${nanoseconds(best, 4)}, ${percent(ds.share(best))} of the speed of the fastest there is` : ""}. Drag along an axis, or over the map.`
 		this.clear.disabled = !Object.keys(brush).length
