@@ -220,8 +220,12 @@ def test_a_result_is_explored_and_a_workload_that_is_not_there_is_named() -> Non
     result = Result(run, best, None, tuple(store.trials(run.workload.id)))
     assert whet.explore(result).selected == whet.explore(store).selected
     assert len(whet.explore(result).selected) == 32
+    seen = whet.explore(store)
     with pytest.raises(UsageError, match="no workload fits nothing, M=7; there is matmul"):
         whet.explore(store, "nothing", M=7)
+    store.close()
+    assert len(seen.selected) == 32
+    assert "matmul" in seen._repr_html_()
 
 
 def test_without_anywidget_there_is_a_titled_picture() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from whet.core.errors import UsageError
-from whet.core.lazy import cached_property
 from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.explorer.columns import STATUSES, UNTRIED, Rows, TrialColumns, first_line
@@ -60,12 +59,10 @@ class SpaceView:
     """What `whet.explore` returns, as a picture."""
 
     def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+        # All at once: the store may be closed before anybody asks.
         self.reading = subject.read()
-
-    @cached_property
-    def _trials(self) -> Sequence[Trial | None]:
-        return self.subject.all_trials()
+        self.summary = subject.summary()
+        self._trials = subject.all_trials()
 
     @property
     def selected(self) -> list[Trial]:
@@ -78,7 +75,7 @@ class SpaceView:
         return np.flatnonzero(columns.standing() & tried).astype(np.uint32)
 
     def _repr_html_(self) -> str:
-        line = self.subject.summary()
+        line = self.summary
         best_ns = None if line["best"] is None else line["best"]["ns"]
         told = "A picture: with the package anywidget, the cell has axes and a map to brush."
         drawings = _drawings(self.reading.columns, best_ns)

@@ -61,7 +61,7 @@ class SpaceWidget(SpaceView, anywidget.AnyWidget):  # type: ignore[misc]
         anywidget.AnyWidget.__init__(
             self,
             columns=b"".join(parts),
-            line=subject.summary(),
+            line=self.summary,
             axes=varied(read.columns),
         )
 
