@@ -78,7 +78,7 @@ def test_search_finds_a_page_from_disk(site: Path, tab: Tab) -> None:
     tab.until_text("#found", "Explorer › On another machine")
     tab.page.keyboard.press("ArrowDown")
     tab.page.keyboard.press("Enter")
-    tab.until("location.href.endsWith('explorer.html#on-another-machine')")
+    tab.page.wait_for_url("**/explorer.html#on-another-machine")
     tab.page.fill("#search input", "no such words anywhere")
     tab.until_text("#found", "Nothing found")
 

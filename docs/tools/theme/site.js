@@ -60,10 +60,10 @@ class Search {
 		this.list = form.querySelector("ul")
 		this.input.onfocus = () => this.load()
 		this.input.oninput = () => this.show()
-		this.input.onkeydown = event => this.key(event)
+		form.onkeydown = event => this.key(event)
 		form.onsubmit = event => {
 			event.preventDefault()
-			this.list.querySelector("[aria-selected=true] a, a")?.click()
+			this.list.querySelector("a")?.click()
 		}
 		document.addEventListener("click", event => form.contains(event.target) || this.close())
 		document.addEventListener("keydown", event => {
@@ -117,18 +117,15 @@ class Search {
 		const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean)
 		if (!this.sections || !words.length) return this.close()
 		const found = this.find(words)
-		this.list.replaceChildren(...found.map((one, i) => this.line(one, words, i)))
-		if (!found.length) this.list.textContent = "Nothing found."
-		this.open(true)
+		this.list.replaceChildren(...found.map(one => this.line(one, words)))
+		if (!found.length) this.list.append(Object.assign(document.createElement("li"), { textContent: "Nothing found." }))
+		this.list.hidden = false
 	}
 
-	line(one, words, i) {
+	line(one, words) {
 		const item = document.createElement("li")
-		item.id = `found-${i}`
-		item.setAttribute("role", "option")
 		const link = document.createElement("a")
 		link.href = `${base}/${one.location}`
-		link.tabIndex = -1
 		link.onclick = () => this.close()
 		const head = document.createElement("b")
 		const page = this.pages.get(one.location.split("#")[0])
@@ -150,26 +147,17 @@ class Search {
 		})
 	}
 
+	// From the words down to what was found, and back.
 	key(event) {
-		const items = [...this.list.children]
-		const at = items.findIndex(item => item.ariaSelected === "true")
+		const places = [this.input, ...this.list.querySelectorAll("a")]
+		const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
 		if (event.key === "Escape") this.close()
-		else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-			event.preventDefault()
-			const next = (at + (event.key === "ArrowDown" ? 1 : items.length - (at < 0 ? 0 : 1))) % items.length
-			items.forEach((item, i) => (item.ariaSelected = String(i === next)))
-			items[next]?.scrollIntoView({ block: "nearest" })
-			this.input.setAttribute("aria-activedescendant", items[next]?.id ?? "")
-		}
-	}
-
-	open(yes) {
-		this.list.hidden = !yes
-		this.input.setAttribute("aria-expanded", String(yes))
-		this.input.removeAttribute("aria-activedescendant")
+		if (!step || this.list.hidden) return
+		event.preventDefault()
+		places[(places.indexOf(document.activeElement) + step + places.length) % places.length].focus()
 	}
 
 	close() {
-		this.open(false)
+		this.list.hidden = true
 	}
 }
