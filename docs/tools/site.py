@@ -7,12 +7,15 @@ results, is copied along.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
+
+from whet._version import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,11 +27,18 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/NOTES.md": "notes.md",
 }
+ICON = ROOT / "src/whet/explorer/static/icon.svg"
 _IN_REPOSITORY = {site: source for source, site in PAGES.items()}
 _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 
 
+def on_config(config: Any) -> Any:
+    config.extra["version"] = __version__
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
+    files.append(File.generated(config, "icon.svg", abs_src_path=str(ICON)))
     for source, site in PAGES.items():
         files.append(File.generated(config, site, content=(ROOT / source).read_text()))
     for page in [file for file in files if file.is_documentation_page()]:
@@ -50,6 +60,23 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"{start}{link}{anchor or ''}{end}"
 
     return _LINK.sub(moved, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A table that is wider than the window scrolls by itself."""
+    return html.replace("<table>", '<div class="scroll"><table>').replace(
+        "</table>", "</table></div>"
+    )
+
+
+def on_post_build(config: Any) -> None:
+    """The search's index as a script, which a page may load from disk as well; what a whole page
+    says is in its sections."""
+    index = Path(config.site_dir) / "search/search_index.json"
+    docs = json.loads(index.read_text())["docs"]
+    docs = [one if "#" in one["location"] else {**one, "text": ""} for one in docs]
+    index.with_name("index.js").write_text(f"var searchIndex = {json.dumps({'docs': docs})}")
+    index.unlink()
 
 
 def _linked(source: str, text: str) -> list[str]:

@@ -12,6 +12,7 @@
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
+    whet.explore(result)   its trials in a notebook, to brush
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
     whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
     whet.lock              choices written down: digest() is one hash of all in force, which ranks
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from whet.engine.fallback.untuned import choose as choose
     from whet.engine.tuning import tune as tune
     from whet.errors import *  # noqa: F403
+    from whet.explorer.notebook import explore as explore
     from whet.lock import *  # noqa: F403
     from whet.results import *  # noqa: F403
     from whet.serving import *  # noqa: F403
@@ -81,6 +83,7 @@ _HOMES = _by_name(
         "whet.engine.fallback.mode": "mode",
         "whet.engine.fallback.untuned": "choose",
         "whet.engine.tuning": "tune",
+        "whet.explorer.notebook": "explore",
         "whet.store": "open_store",
         "whet.targets.choice.choice": "choice",
         "whet.targets.choice.keys": "cost",

@@ -1,4 +1,5 @@
-"""Results, tables and stores as HTML that stands alone: no server, no script, all text escaped."""
+"""Results, tables and stores in a notebook: as HTML that stands alone, without a script and with
+all text escaped, and as something to brush where anywidget is installed."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
+
+from whet.core.errors import UsageError
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.explorer.columns import TrialColumns, first_line
+from whet.explorer.columns import STATUSES, UNTRIED, Rows, TrialColumns, first_line
 from whet.explorer.drawings import (
     Cell,
     Convergence,
@@ -21,7 +25,9 @@ from whet.explorer.drawings import (
 )
 from whet.explorer.importance import importance
 from whet.explorer.library import Library
+from whet.explorer.subject import Subject
 from whet.replay.table import Table
+from whet.store import MemoryStore, StoreReader
 from whet.store.scanning import rows_of
 
 # What fits on a screen; the explorer has the rest.
@@ -30,6 +36,67 @@ MOST_LINES, MOST_PLACES, MOST_ROWS = 20, 16, 100_000
 _FONT = 'font-family="system-ui, sans-serif" font-size="11" fill="currentColor"'
 _CELL_W, _CELL_H, _LEFT, _TOP = 46, 24, 90, 22
 _CURVE_W, _CURVE_H = 420, 150
+
+
+def explore(thing: Result | Table | StoreReader, kernel: str = "", **key: Any) -> SpaceView:
+    """The trials of one workload to look at in a notebook: the last value of a cell shows itself.
+
+    Dragging along an axis or over the heat map selects; `selected` has the trials that are left,
+    the fastest first. It needs the extra `notebook`; without it there is a picture, and `selected`
+    has all trials. Of a store or a table with several workloads it takes the one of this kernel and
+    key, `whet.explore(store, "matmul", M=4096)`, and of several that fit the first, which in a
+    store is the most recent.
+    """
+    subject = _subject_of(thing, kernel, key)
+    try:
+        from whet.explorer.widget import SpaceWidget
+    except ImportError:
+        return SpaceView(subject)
+    return SpaceWidget(subject)
+
+
+class SpaceView:
+    """What `whet.explore` returns, as a picture."""
+
+    def __init__(self, subject: Subject) -> None:
+        # All at once: the store may be closed before anybody asks.
+        self.reading = subject.read()
+        self.summary = subject.summary()
+        self._trials = subject.all_trials()
+
+    @property
+    def selected(self) -> list[Trial]:
+        found = [self._trials[row] for row in self.selected_rows().tolist()]
+        return sorted(filter(None, found), key=lambda trial: trial.median_ns or math.inf)
+
+    def selected_rows(self) -> Rows:
+        columns = self.reading.columns
+        tried = columns.column("status") != STATUSES.index(UNTRIED)
+        return np.flatnonzero(columns.standing() & tried).astype(np.uint32)
+
+    def _repr_html_(self) -> str:
+        line = self.summary
+        best_ns = None if line["best"] is None else line["best"]["ns"]
+        told = "A picture: with the package anywidget, the cell has axes and a map to brush."
+        drawings = _drawings(self.reading.columns, best_ns)
+        return _page(_problem(line), [_listing([line]), *drawings, _note(told)])
+
+
+def _subject_of(thing: Result | Table | StoreReader, kernel: str, key: dict[str, Any]) -> Subject:
+    if isinstance(thing, Result):
+        store = MemoryStore()
+        store.save_run(thing.run)
+        store.append(thing.trials or (thing.best,))
+        thing = store
+    tables = {thing.kernel: thing} if isinstance(thing, Table) else None
+    library = Library(None if isinstance(thing, Table) else thing, tables)
+    known = [one for one in library.subjects() if not kernel or one.workload.kernel == kernel]
+    for one in known:
+        if key.items() <= dict(one.workload.key).items():
+            return one
+    asked = ", ".join([kernel or "any kernel", *(f"{name}={key[name]}" for name in key)])
+    there = "; ".join(sorted({str(one.workload) for one in known or library.subjects()})[:5])
+    raise UsageError(f"no workload fits {asked}; there is {there or 'none'}")
 
 
 def html_of(thing: Any) -> str | None:
@@ -77,12 +144,18 @@ def _library_html(library: Library, where: str) -> str:
 
 def _drawings(columns: TrialColumns, best_ns: float | None) -> list[str]:
     grid = grid_of(columns, most=MOST_PLACES)
-    parts = [] if grid is None else [heat_svg(grid)]
+    pair = () if grid is None else (name for name in (grid.x.name, grid.y.name) if name)
+    parts = {} if grid is None else {f"The best config by {' and '.join(pair)}": heat_svg(grid)}
     found = [(str(one["parameter"]), float(one["share"])) for one in importance(columns)]
-    parts += [bars_svg(found)] if found else []
+    if found:
+        parts["What matters: the share of the differences in time"] = bars_svg(found)
     if best_ns and len(columns.runs.values) == 1:
-        parts.append(curve_svg(Convergence.of(columns), best_ns))
-    return [f"<div>{part}</div>" for part in parts if part]
+        parts["How it was found"] = curve_svg(Convergence.of(columns), best_ns)
+    return [
+        f'<div style="margin-top:10px"><em>{escape(title)}</em></div><div>{part}</div>'
+        for title, part in parts.items()
+        if part
+    ]
 
 
 def _listing(lines: Sequence[Mapping[str, Any]]) -> str:

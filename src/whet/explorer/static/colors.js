@@ -31,10 +31,17 @@ function linear(level) {
 }
 
 let themeRead = null
+let styled = document.documentElement
+
+// In a page of others, the element that has our colours.
+export function themeOf(element) {
+	styled = element
+	themeRead = null
+}
 
 export function theme() {
 	if (!themeRead) {
-		const style = getComputedStyle(document.documentElement)
+		const style = getComputedStyle(styled)
 		const read = name => style.getPropertyValue(`--${name}`).trim()
 		const names = ["ink", "soft", "line", "panel", "accent", "faint", "bad", "edge"]
 		themeRead = { ...Object.fromEntries(names.map(name => [name, read(name)])), dark: read("scheme") === "dark" }

@@ -5,7 +5,7 @@ const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f32: Float3
 export class Missing extends Error {}
 
 // Columns as they travel: u32 header length, JSON header, then arrays aligned to 8 bytes.
-function decodeColumns(buffer) {
+export function decodeColumns(buffer) {
 	const length = new DataView(buffer).getUint32(0, true)
 	const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)))
 	return { header, arrays: arraysOf(header, buffer, Math.ceil((4 + length) / 8) * 8) }
