@@ -20,6 +20,7 @@ from whet.core.trial import Trial
 from whet.explorer import STATIC
 from whet.explorer.answers import (
     Knobs,
+    facts_json,
     frontier_json,
     run_json,
     runs_json,
@@ -103,7 +104,7 @@ def report_data(
     data: dict[str, Any] = {
         "about": {**library.about(), "live": False, "report": True},
         "strategies": strategies_json(),
-        **{part: {} for part in ("columns", "runs", "importance", "timelines", "trials")},
+        **{part: {} for part in ("columns", "runs", "importance", "timelines", "trials", "facts")},
         **{part: {} for part in ("searches", "frontier", "ir")},
     }
     left = MOST_DETAILED
@@ -153,6 +154,7 @@ def _add_workload(data: dict[str, Any], subject: Subject, detailed: int, coded: 
         if len(timeline["spans"]) <= MOST_SPANS:
             data["timelines"][run.id] = timeline
     if rows <= detailed:
+        data["facts"][subject.id] = facts_json(subject)
         # What a store got since its columns were read has no row.
         trials = [*enumerate(subject.all_trials()[:rows])]
         data["trials"][subject.id] = {

@@ -2,7 +2,7 @@
 
 import { extent } from "./dataset.js"
 import { el, fill } from "./dom.js"
-import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf } from "./format.js"
+import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf, varied } from "./format.js"
 
 const QUESTIONS = [
 	["best", "The pick"],
@@ -55,12 +55,6 @@ function costTexts({ workload, ds }) {
 	return [`${seconds(total)}${isWork ? " of work" : ""} for ${plural(workload.configs, "config")}`, parts]
 }
 
-function variedOnly({ ds }, config) {
-	if (!ds) return config
-	const varied = Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1)
-	return varied.length ? Object.fromEntries(varied) : config
-}
-
 function gainText({ speedup, typical_ns: typical, best }) {
 	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config`
 	return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : ""
@@ -81,7 +75,7 @@ function answerTexts(app) {
 	if (best && best.ns !== null) {
 		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
 		const faster = gainText(workload)
-		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
+		made.best = [configText(varied(app.ds, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
 		made.sure = sureTexts(app)
 	}
 	made.failed = failureTexts(app)
@@ -92,7 +86,7 @@ function answerTexts(app) {
 
 // The pick was compared side by side, or there was no time for that; medians alone say something else.
 function disputeText({ ds, workload }) {
-	const named = row => `${configText(variedOnly({ ds }, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
+	const named = row => `${configText(varied(ds, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
 	const why = workload.provisional
 		? "the budget ended before the two were compared side by side"
 		: "their times are of different moments, and the pick was not beaten side by side"

@@ -7,12 +7,13 @@ import { button, clamp, el, fill, hideTip, note, select, sheet } from "./dom.js"
 import { configText, counted, kernelText, keyText, percent, workloadText } from "./format.js"
 import { legendOf, savePng, saveSvg } from "./picture.js"
 import { RowTable } from "./rows.js"
+import { sizesOf } from "./sizes.js"
 import { Missing } from "./source.js"
 import { State } from "./state.js"
 import { mark, timed } from "./timings.js"
 import { COMMANDS, EMPTY, any } from "./view.js"
 
-const WITHOUT_TABLE = ["workloads", "frontier", "journey"]
+const WITHOUT_TABLE = ["workloads", "frontier", "sizes", "journey"]
 const FOLLOWING = ["workloads", "space", "live"]
 const LAZY_MS = 5000
 const THEMES = ["auto", "light", "dark"]
@@ -50,7 +51,7 @@ export class App {
 		else if (location.hash.length < 2) this.state.now.view = "space"
 		this.setTheme(this.theme)
 		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
-		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
+		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 and 0 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
 		this.follow()
 		await this.open(this.state.now.w)
 		mark("started", performance.now())
@@ -226,7 +227,7 @@ export class App {
 	}
 
 	get names() {
-		const without = [this.source.embedded && "live", !this.workload?.journey && "journey"]
+		const without = [this.source.embedded && "live", !this.workload?.journey && "journey", !(this.workload && sizesOf(this.workloads, this.workload).length > 1) && "sizes"]
 		return Object.keys(this.views).filter(name => !without.includes(name))
 	}
 
@@ -238,7 +239,7 @@ export class App {
 				event.preventDefault()
 				this.state.set({ view: name })
 			}
-			return el("a", { href: this.state.link({ view: name }), "aria-current": name === view && "page", "data-view": name, title: `${title} (key ${i + 1})`, onclick: go }, title)
+			return el("a", { href: this.state.link({ view: name }), "aria-current": name === view && "page", "data-view": name, title: `${title} (key ${(i + 1) % 10})`, onclick: go }, title)
 		}))
 	}
 
@@ -290,7 +291,7 @@ export class App {
 		if (typing || event.defaultPrevented) return
 		if (event.ctrlKey && event.key === "z") this.state.undo()
 		if (event.ctrlKey || event.altKey || event.metaKey) return
-		const chosen = this.names[event.key - 1]
+		const chosen = /^\d$/.test(event.key) && this.names[(Number(event.key) + 9) % 10]
 		const view = this.made[this.state.now.view]
 		const act = chosen ? () => this.state.set({ view: chosen }) : this.ds && view?.key?.(event)
 		if (!act) return

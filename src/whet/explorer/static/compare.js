@@ -2,9 +2,9 @@
 
 import { Beside } from "./beside.js"
 import { SERIES } from "./colors.js"
-import { Dataset, extent } from "./dataset.js"
+import { extent, readWhole } from "./dataset.js"
 import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js"
-import { configText, counted, digits, keyText, nanoseconds, percent, plural, workloadText } from "./format.js"
+import { configText, counted, digits, keyText, nanoseconds, percent, plural, varied, workloadText } from "./format.js"
 import { Plot } from "./plot.js"
 import { View, any } from "./view.js"
 
@@ -97,12 +97,6 @@ export class CompareView extends View {
 		if (changed && any(changed, "ir diff")) this.beside.draw()
 	}
 
-	async whole({ id }) {
-		const ds = new Dataset(await this.source.columns(id))
-		while (!ds.complete) ds.append([await this.source.columns(id, ds.rows)])
-		return ds
-	}
-
 	async read(other, third, key) {
 		const { workload } = this
 		this.key0 = key
@@ -111,7 +105,7 @@ export class CompareView extends View {
 		const sides = [workload, other, ...(third && third !== other ? [third] : [])]
 		let read
 		try {
-			read = [this.ds, ...(await Promise.all(sides.slice(1).map(one => this.whole(one))))]
+			read = [this.ds, ...(await Promise.all(sides.slice(1).map(one => readWhole(this.source, one.id))))]
 		} catch (error) {
 			fill(this.words, note(error.message, "bad"))
 			return
@@ -195,7 +189,7 @@ export class CompareView extends View {
 		moves.sort((p, q) => Math.abs(places[0][q] - places[1][q]) - Math.abs(places[0][p] - places[1][p]))
 		fill(this.lists, el("h3", "Which change their place most"), el("div.scroll.tall", { tabindex: "0", "aria-label": "configs that change their place" }, el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"], "number"), el("tbody", moves.slice(0, LISTED).map(i => {
 			const [a, b] = pairs[i]
-			return el("tr", opens(() => this.open(a), `place ${counted(places[0][i])} here, ${counted(places[1][i])} there: ${configText(varied(ds, a))}`), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
+			return el("tr", opens(() => this.open(a), `place ${counted(places[0][i])} here, ${counted(places[1][i])} there: ${configText(varied(ds, ds.config(a)))}`), el("td.wide", configText(varied(ds, ds.config(a)))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
 		})))))
 	}
 
@@ -220,8 +214,4 @@ export class CompareView extends View {
 		const rows = this.pairs.map(([a, b], i) => [configText(ds.config(a)), this.places[0][i], this.places[1][i], ds.usable[a], this.other.usable[b]])
 		saveCsv([["config", "place_here", "place_there", "ns_here", "ns_there"], ...rows], "compare.csv")
 	}
-}
-
-function varied(ds, row) {
-	return Object.fromEntries(ds.parameters.filter(one => one.values.length > 1).map(one => [one.name, one.values[one.codes[row]]]))
 }

@@ -354,6 +354,12 @@ export class Dataset {
 	}
 }
 
+export async function readWhole(source, id) {
+	const ds = new Dataset(await source.columns(id))
+	while (!ds.complete) ds.append([await source.columns(id, ds.rows)])
+	return ds
+}
+
 export function extent(values) {
 	let [low, high] = [Infinity, -Infinity]
 	for (const one of values) {

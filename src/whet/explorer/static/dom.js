@@ -114,6 +114,10 @@ export function swatch(color, text) {
 	return el("span", box, text)
 }
 
+export function sign(glyph, text, kind = "") {
+	return el("span", { class: kind }, el("i.glyph", glyph), text)
+}
+
 export const opens = (act, name) => ({ tabindex: "0", "aria-label": name, onclick: act, onkeydown: event => event.key === "Enter" && act() })
 
 export const numberCells = texts => texts.map(text => el("td.number", text))

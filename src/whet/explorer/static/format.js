@@ -57,6 +57,12 @@ export function configText(config) {
 		.join(" ")
 }
 
+// Of a config what is not the same in all of them.
+export function varied(ds, config) {
+	const told = ds ? Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1) : []
+	return told.length ? Object.fromEntries(told) : config
+}
+
 function pythonValue(value) {
 	if (value === null) return "None"
 	if (typeof value === "boolean") return value ? "True" : "False"

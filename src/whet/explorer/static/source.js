@@ -30,6 +30,7 @@ class HttpSource {
 	runs = id => this.json(ofWorkload(id, "runs"))
 	importance = id => this.json(ofWorkload(id, "importance"))
 	trial = (id, row) => this.json(ofWorkload(id, `trials/${row}`))
+	facts = id => this.json(ofWorkload(id, "facts"))
 	timeline = run => this.json(`runs/${encodeURIComponent(run)}/timeline`)
 	search = (id, query) => this.json(ofWorkload(id, `search?${new URLSearchParams(query)}`))
 	frontier = (id, query) => this.json(`frontier/${encodeURIComponent(id)}?${new URLSearchParams(query)}`)
@@ -99,6 +100,7 @@ class EmbeddedSource {
 	workloads = async () => this.part("workloads")
 	runs = async id => this.data.runs?.[id] || []
 	importance = async id => this.part("importance", id)
+	facts = async id => this.part("facts", id)
 	timeline = async run => this.part("timelines", run)
 	frontier = async id => this.part("frontier", id)
 	trial = async (id, row) => this.part("trials", id)[row] || this.part("trials", `${id}|${row}`)
