@@ -86,7 +86,7 @@ def test_the_heat_map_shows_values_held_and_reduced(sample: str, largest: str, t
     page.select_option("#heat-unit", "time")
     assert "time (less is better)" in tab.text("#heat .line")
     rows = tab.saved('#heat [data-export="csv"]').decode().splitlines()
-    assert rows[0].startswith("BLOCK_SIZE_M,BLOCK_SIZE_N,row,time_ns")
+    assert rows[0].startswith("BLOCK_SIZE_M,BLOCK_SIZE_N,trial,time_ns")
     assert len(rows) == 1 + 16
 
 

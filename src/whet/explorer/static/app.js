@@ -369,7 +369,7 @@ function nameKeys(workloads) {
 	// Versions of one kernel have nothing else to tell them apart.
 	for (const same of Map.groupBy(workloads, workloadText).values()) {
 		const alike = new Set(same.map(w => w.fingerprint)).size < same.length
-		if (same.length > 1) for (const w of same) w.version = alike && w.source_where ? w.source_where : (w.fingerprint || w.id).slice(0, 6)
+		if (same.length > 1) for (const w of same) w.version = w.place || alike && w.source_where ? w.place || w.source_where : (w.fingerprint || w.id).slice(0, 6)
 	}
 }
 

@@ -72,8 +72,8 @@ export class Dataset {
 		this.derive()
 	}
 
-	point({ epoch, complete, total_rows: total, best_row: bestRow, equal_rows: equalRows = [] }) {
-		Object.assign(this, { epoch, complete, total, bestRow, equalRows })
+	point({ epoch, complete, runs, total_rows: total, best_row: bestRow, first_row: firstRow, equal_rows: equalRows = [] }) {
+		Object.assign(this, { epoch, complete, runs, total, bestRow, firstRow, equalRows })
 	}
 
 	append(answers) {
@@ -352,6 +352,16 @@ export class Dataset {
 	timeAt(share) {
 		return this.usable[this.fastest[Math.max(0, Math.ceil(share * this.fastest.length) - 1)]]
 	}
+}
+
+// The trials of one run alone, as if there were no others; `origins` are their rows.
+export function ofRun(ds, run) {
+	const { columns, runs } = ds
+	const code = runs.indexOf(run)
+	const origins = [...columns.run.keys()].filter(row => columns.run[row] === code)
+	const places = new Map(origins.map((row, i) => [row, i]))
+	const arrays = Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.constructor.from(origins, row => (name === "replaces" ? (places.get(values[row] - 1) ?? -1) + 1 : values[row]))]))
+	return Object.assign(new Dataset({ header: { ...ds, rows: origins.length, best_row: -1 }, arrays }), { origins })
 }
 
 export async function readWhole(source, id) {

@@ -122,7 +122,7 @@ export const opens = (act, name) => ({ tabindex: "0", "aria-label": name, onclic
 
 export const numberCells = texts => texts.map(text => el("td.number", text))
 
-export const headCells = (texts, rest = "") => el("thead", el("tr", texts.map((text, i) => el("th", { class: i ? rest : "" }, text))))
+export const headCells = (texts, rest = "", end = texts.length) => el("thead", el("tr", texts.map((text, i) => el("th", { class: i && i < end ? rest : "" }, text))))
 
 export const facts = texts => texts.filter(Boolean).map(text => el("p.fact", text))
 

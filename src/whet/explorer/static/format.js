@@ -23,7 +23,7 @@ function fixed(value, count = 3) {
 
 function timeIn(ns, show) {
 	if (!Number.isFinite(ns)) return "–"
-	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
+	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= 0.9995 * size) || [1, "ns"]
 	return `${show(ns / size)} ${unit}`
 }
 
@@ -40,6 +40,9 @@ export function seconds(s) {
 	if (s >= 1 || s === 0) return `${fixed(s)} s`
 	return nanoseconds(s * 1e9)
 }
+
+// What a trial goes by everywhere: when it was tried.
+export const trialName = row => `trial ${row + 1}`
 
 export const counted = n => (Number.isFinite(n) ? Math.round(n).toLocaleString("en-US") : "–")
 

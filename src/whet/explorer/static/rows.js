@@ -51,7 +51,7 @@ export class RowTable extends View {
 			["median_ns", "time"],
 			["status", "outcome"],
 			["cost_s", "cost, s"],
-			["order", "tried as"]
+			["order", "trial"]
 		].filter(([column]) => ds.columns[column])
 		return [...rest.slice(0, 2), ...names, ...rest.slice(2)]
 	}
@@ -72,7 +72,7 @@ export class RowTable extends View {
 		const known = this.columns()
 		const rows = ds.top(mask, this.most * (live ? 0.2 : 1), known.some(([one]) => one === column) ? column : "median_ns", descending)
 		this.drawChips(count)
-		fill(this.head, el("th.number", "#"), known.map(([name, text]) => this.heading(name, text, column, descending)))
+		fill(this.head, el("th.number", "place"), known.map(([name, text]) => this.heading(name, text, column, descending)))
 		fill(this.body, rows.map(row => this.line(row, known)))
 		this.more.hidden = rows.length >= count
 		this.more.textContent = `Show more (${counted(rows.length)} of ${counted(count)})`
@@ -126,11 +126,11 @@ export class RowTable extends View {
 	csv() {
 		const { ds } = this
 		const { mask, count } = this.chosen
-		const extra = ["median_ns", "low_ns", "high_ns", "cost_s", "build_s", "order", "at_s"].filter(name => ds.columns[name])
-		const rows = [["row", ...ds.parameters.map(one => one.name), "status", ...extra, "error"]]
+		const extra = ["median_ns", "low_ns", "high_ns", "cost_s", "build_s", "at_s"].filter(name => ds.columns[name])
+		const rows = [["trial", ...ds.parameters.map(one => one.name), "status", ...extra, "error"]]
 		for (const row of ds.topByTime(mask, count, false)) {
 			rows.push([
-				row,
+				row + 1,
 				...ds.parameters.map(one => one.values[one.codes[row]]),
 				ds.status(row),
 				...extra.map(name => ds.value(row, name)),

@@ -17,7 +17,7 @@ const ROWS_FOOT = 36
 
 // Workloads that differ in nothing but their key.
 export function sizesOf(workloads, one) {
-	const shared = w => JSON.stringify([w.kernel, w.fingerprint, w.device, w.toolchain, w.origin === "table" && w.source_where])
+	const shared = w => JSON.stringify([w.kernel, w.fingerprint, w.device, w.toolchain, w.place || (w.origin === "table" && w.source_where)])
 	return workloads.filter(w => shared(w) === shared(one))
 }
 
