@@ -70,7 +70,7 @@ def test_two_stores_are_compared_by_ratio_with_what_became_slower_first(
     assert "B is slower." in words
     assert "In the pick: BM 128 → 32." in words
     assert "5 configs measured on both: B / A is 1.01×" in words
-    assert "2 slower, 1 faster, 2 cannot be told apart." in words
+    assert "2 slower, 1 faster, 2 tied." in words
     told = rows(tab, "#compare")
     assert [one.split()[0] for one in told] == ["BM=256", "BM=128", "BM=32"]
     assert told[0].endswith("slower")
@@ -84,7 +84,7 @@ def test_two_stores_are_compared_by_ratio_with_what_became_slower_first(
 def test_every_key_of_both_stores_is_told_the_slower_first(against: str, tab: Tab) -> None:
     page = at_first_key(tab, against)
     text = tab.text("#compare-keys")
-    assert "3 keys on both sides: 1 slower on B, 1 faster, 1 cannot be told apart." in text
+    assert "3 keys on both sides: 1 slower on B, 1 faster, 1 tied." in text
     keys = rows(tab, "#compare-keys")
     assert [one.split()[0] for one in keys] == ["N=1", "N=2", "N=3"]
     assert "BM 128 → 32" in keys[0]
@@ -158,7 +158,7 @@ def test_a_trial_is_compared_with_another_one_and_not_with_itself(sample: str, t
     partners = page.locator("#compare-with option").all_text_contents()
     assert partners[0] == "–"
     assert not any(one.startswith("trial 117,") for one in partners)
-    assert any("trial 473, cannot be told from the pick, 187 µs" in one for one in partners)
+    assert any("trial 473, tied with the pick, 187 µs" in one for one in partners)
     page.select_option("#compare-with", label=next(one for one in partners if "473" in one))
     tab.until_text("#trial .line", "This is trial 117, beside trial 473")
     assert page.locator("#trial thead th").all_text_contents() == ["", "trial 117", "trial 473"]

@@ -358,7 +358,7 @@ def test_trials_of_another_process_appear_as_they_end(tmp_path: Path, tab: Tab) 
             store.append([trial(of, {"BM": 256, "BN": 1}, status=Status.RESOURCES, error="no")])
             page.wait_for_selector('#rows [data-row="5"]')
         tab.until_text('[data-answer="best"]', "BM=128 BN=2")
-        assert "6 outcomes" in tab.text("#live-events")
+        assert "6 trials" in tab.text("#live-events")
         page.click('[data-view="space"]')
         assert tab.selected() == 6
         assert page.locator('[data-control="BM=256"]').count() == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 from whet._version import __version__
 from whet.core.miss import Miss
+from whet.explorer.glossary import GLOSSARY
 from whet.explorer.stored import StoreSubject, subjects_of
 from whet.explorer.subject import NotThereError, OriginName, Subject, line_json
 from whet.replay.table import Table
@@ -93,6 +94,7 @@ class Library:
             "live": self._place is not None,
             "kernels": len({one.workload.kernel for one in subjects}),
             "workloads": len(subjects),
+            "glossary": GLOSSARY,
         }
 
     def subjects(self) -> list[Subject]:

@@ -41,7 +41,7 @@ function sureTexts({ workload, ds }) {
 	const interval = low == null ? `Too few samples for an interval${from}` : `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / ns, 2)} %), 95 % interval${from}`
 	const faster = ds?.disputed ? ds.fastest.filter(row => ds.finished[row] && ds.usable[row] < ds.usable[ds.best]).length : 0
 	if (faster) return [interval, `${plural(faster, "other config")} had a lower median`]
-	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
+	const others = equals > 0 ? `${plural(equals, "other config")} tied with it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }
 
@@ -55,7 +55,8 @@ function costTexts({ workload, ds }) {
 	return [`${seconds(total)}${isWork ? " of work" : ""} for ${plural(workload.configs, "config")}`, parts]
 }
 
-function gainText({ speedup, typical_ns: typical, best }) {
+function gainText({ speedup, typical_ns: typical, best, first }) {
+	if (first && configText(first.config) === configText(best.config)) return ", the author's first config"
 	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config`
 	return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : ""
 }

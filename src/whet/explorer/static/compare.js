@@ -3,7 +3,7 @@
 import { Beside } from "./beside.js"
 import { SERIES } from "./colors.js"
 import { extent, ofRun, readWhole } from "./dataset.js"
-import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js"
+import { el, facts, figure, fill, labelled, listing, note, numberCells, opens, saveCsv, select } from "./dom.js"
 import { configText, counted, digits, keyText, nanoseconds, percent, plural, timeTick, valueText, varied, workloadText } from "./format.js"
 import { Plot } from "./plot.js"
 import { sizesOf } from "./sizes.js"
@@ -42,7 +42,7 @@ function ratioOf(a, b, unit = 1) {
 }
 
 const times = value => `${digits(value)}×`
-const ratioCells = ({ mid, low, high, said }) => [times(mid), `${times(low)} to ${times(high)}`, said || "cannot be told apart"]
+const ratioCells = ({ mid, low, high, said }) => [times(mid), `${times(low)} to ${times(high)}`, said || "tied"]
 // The surest of either in front.
 const slowerFirst = (p, q) => SAID.indexOf(p.said) - SAID.indexOf(q.said) || (p.said === "faster" ? p.high - q.high : q.low - p.low)
 
@@ -187,7 +187,7 @@ export class CompareView extends View {
 		this.plot.update({
 			series: [
 				dots("not selected", shown.filter(one => !inside(one)), { color: SERIES[7], alpha: 0.2, size: 2, faint: true }),
-				dots("cannot be told apart", of(""), { color: SERIES[7], alpha: 0.7, size: 2.6 }),
+				dots("tied", of(""), { color: SERIES[7], alpha: 0.7, size: 2.6 }),
 				dots("slower", of("slower"), { color: SERIES[1], alpha: 0.7, size: 3 }),
 				dots("faster", of("faster"), { color: SERIES[0], alpha: 0.7, size: 3 })
 			],
@@ -197,10 +197,10 @@ export class CompareView extends View {
 		})
 		const rows = pairs.filter(one => one.said && inside(one))
 		const listed = [...rows.filter(one => one.said === "slower").slice(0, LISTED), ...rows.filter(one => one.said === "faster").slice(0, LISTED)]
-		fill(this.lists, pairs.length > 0 && (listed.length ? el("div.scroll.tall", { tabindex: "0", "aria-label": "configs that differ, the slower first" }, el("table.rows", headCells(["config", "A", "B", this.head, "95 % interval", "on B"], "number"), el("tbody", listed.map(one => {
+		fill(this.lists, pairs.length > 0 && (listed.length ? listing("configs that differ, the slower first", ["config", "A", "B", this.head, "95 % interval", "on B"], listed.map(one => {
 			const text = configText(varied(a.ds, a.ds.config(one.rows[0])))
 			return el("tr", opens(() => this.openPair(one), `${one.said}, ${times(one.mid)}: ${text}`), el("td.wide", text), numberCells([nanoseconds(a.ds.usable[one.rows[0]]), nanoseconds(b.ds.usable[one.rows[1]]), ...ratioCells(one)]))
-		})))) : note("No config differs by more than the 2 % by which two occasions differ anyway.")))
+		})) : note("No config differs by more than the 2 % by which two occasions differ anyway.")))
 	}
 
 	rowOf({ rows: [, row] }) {
@@ -224,7 +224,7 @@ export class CompareView extends View {
 		const texts = [`A is ${a.name}, B is ${b.name}.`]
 		if (a.best && b.best) {
 			const one = ratioOf(a.best, b.best)
-			texts.push(`The picks: ${nanoseconds(a.best.ns)} on A, ${nanoseconds(b.best.ns)} on B, ${times(one.mid)} (${times(one.low)} to ${times(one.high)}): ${one.said ? `B is ${one.said}` : "they cannot be told apart"}.`)
+			texts.push(`The picks: ${nanoseconds(a.best.ns)} on A, ${nanoseconds(b.best.ns)} on B, ${times(one.mid)} (${times(one.low)} to ${times(one.high)}): ${one.said ? `B is ${one.said}` : "they are tied"}.`)
 			if (a.workload.kernel === b.workload.kernel) {
 				const changed = changedText(a.best.config, b.best.config)
 				texts.push(changed ? `In the pick: ${changed}.` : "Both picked the same config.", this.carried(a, b, 0), this.carried(b, a, 1))
@@ -236,7 +236,7 @@ export class CompareView extends View {
 			const mids = pairs.map(one => one.mid).sort((p, q) => p - q)
 			const at = share => times(mids[Math.floor(share * (mids.length - 1))])
 			const count = said => counted(pairs.filter(one => one.said === said).length)
-			texts.push(`${plural(pairs.length, "config")} measured on both: ${this.head} is ${at(0.5)} in the middle, ${at(0.25)} to ${at(0.75)} for half of them; ${count("slower")} slower, ${count("faster")} faster, ${count("")} cannot be told apart.`)
+			texts.push(`${plural(pairs.length, "config")} measured on both: ${this.head} is ${at(0.5)} in the middle, ${at(0.25)} to ${at(0.75)} for half of them; ${count("slower")} slower, ${count("faster")} faster, ${count("")} tied.`)
 		}
 		fill(this.words, facts(texts))
 	}
@@ -259,7 +259,7 @@ export class CompareView extends View {
 		}).sort(slowerFirst)
 		this.keys.root.hidden = this.matched.length < 2
 		const count = said => this.matched.filter(one => one.said === said).length
-		fill(this.keys.body, facts([`${plural(this.matched.length, "key")} on both sides: ${count("slower")} slower on B, ${count("faster")} faster, ${count("")} cannot be told apart.`]), el("div.scroll", { tabindex: "0", "aria-label": "keys, the slower first" }, el("table.rows", headCells(["key", "A", "B", "B / A", "95 % interval", "on B", "in the pick"], "number", 6), el("tbody", this.matched.map(one => el("tr", opens(() => this.set({ w: one.b.id, b: one.a.id }), `${one.said} ${keyText(one.a)}`), el("td", keyText(one.a)), numberCells([nanoseconds(one.a.best.ns), nanoseconds(one.b.best.ns), ...ratioCells(one)]), el("td.wide", one.changed || "the same")))))))
+		fill(this.keys.body, facts([`${plural(this.matched.length, "key")} on both sides: ${count("slower")} slower on B, ${count("faster")} faster, ${count("")} tied.`]), listing("keys, the slower first", ["key", "A", "B", "B / A", "95 % interval", "on B", "in the pick"], this.matched.map(one => el("tr", opens(() => this.set({ w: one.b.id, b: one.a.id }), `${one.said} ${keyText(one.a)}`), el("td", keyText(one.a)), numberCells([nanoseconds(one.a.best.ns), nanoseconds(one.b.best.ns), ...ratioCells(one)]), el("td.wide", one.changed || "the same"))), 6))
 	}
 
 	tipOf(one, i) {

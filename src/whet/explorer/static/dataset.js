@@ -221,7 +221,7 @@ export class Dataset {
 	standingText(row) {
 		if (row === this.best) return "the pick"
 		if (row === this.quickest && this.disputed) return "the fastest seen"
-		return this.ties[row] ? "cannot be told from the pick" : ""
+		return this.ties[row] ? "tied with the pick" : ""
 	}
 
 	// Whether its time says how fast it is: not the few samples of one stopped early that no later

@@ -56,7 +56,7 @@ export const valueText = value => plainly(typeof value === "string" ? value : JS
 
 export function configText(config) {
 	return Object.entries(config || {})
-		.map(([name, value]) => `${name}=${valueText(value)}`)
+		.map(([name, value]) => `${/^\d/.test(name) ? "argument " : ""}${name}=${valueText(value)}`)
 		.join(" ")
 }
 
@@ -92,7 +92,7 @@ export const workloadText = workload => [kernelText(workload), keyText(workload)
 const STATUS_TEXTS = {
 	ok: "measured",
 	untried: "never tried",
-	outraced: "stopped early, slower",
+	outraced: "stopped early",
 	constraint: "excluded by a constraint",
 	resources: "out of resources",
 	build_error: "build failed",

@@ -1,7 +1,7 @@
 // The table of the selected rows.
 
 import { brushEnds } from "./dataset.js"
-import { button, el, fill, figure, opens, saveCsv } from "./dom.js"
+import { button, el, fill, figure, opens, saveCsv, sortHeading } from "./dom.js"
 import { configText, counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js"
 import { timed } from "./timings.js"
 import { View } from "./view.js"
@@ -72,19 +72,10 @@ export class RowTable extends View {
 		const known = this.columns()
 		const rows = ds.top(mask, this.most * (live ? 0.2 : 1), known.some(([one]) => one === column) ? column : "median_ns", descending)
 		this.drawChips(count)
-		fill(this.head, el("th.number", "place"), known.map(([name, text]) => this.heading(name, text, column, descending)))
+		fill(this.head, el("th.number", "place"), known.map(([name, text]) => sortHeading(text, name, sort, name !== "status" && ds.parameter(name)?.kind !== "str", sort => this.set({ sort }))))
 		fill(this.body, rows.map(row => this.line(row, known)))
 		this.more.hidden = rows.length >= count
 		this.more.textContent = `Show more (${counted(rows.length)} of ${counted(count)})`
-	}
-
-	heading(name, text, column, descending) {
-		const sorted = name === column
-		const next = sorted && !descending ? `-${name}` : name
-		const numeric = name !== "status" && this.ds.parameter(name)?.kind !== "str"
-		return el("th", { class: numeric ? "number" : "", "aria-sort": sorted && (descending ? "descending" : "ascending") },
-			button(`${text}${sorted ? (descending ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ sort: next }), { class: "plain" })
-		)
 	}
 
 	line(row, known) {

@@ -3,7 +3,7 @@
 import { SMALL_FONT, Surface, fitText, gradient } from "./canvas.js"
 import { rgb, theme, viridis } from "./colors.js"
 import { readWhole } from "./dataset.js"
-import { announce, clamp, el, facts, figure, fill, headCells, hideTip, labelled, note, numberCells, opens, saveCsv, select, showTip, sign } from "./dom.js"
+import { announce, clamp, el, facts, figure, fill, hideTip, labelled, listing, note, numberCells, opens, saveCsv, select, showTip, sign } from "./dom.js"
 import { configText, counted, keyText, nanoseconds, percent, plural, varied } from "./format.js"
 import { View, any } from "./view.js"
 
@@ -213,7 +213,7 @@ export class SizesView extends View {
 		this.drawWords(chosen)
 		this.matrix.update({ sizes, list: this.list, serves })
 		fill(this.legend, el("span", "half the speed or less", gradient(), " the fastest"), sign("■", `within ${this.within} % of the size's fastest`), sign("▪", "slower"), sign("✕", "failed", "bad"), sign("·", "not tried"))
-		fill(this.rest, el("div.scroll.tall", { tabindex: "0", "aria-label": "configs by how many sizes they serve" }, el("table.rows", headCells(["config", "serves", "tried at", "of the fastest's speed, on average", "at worst"], "number"), el("tbody", this.list.map((one, r) => el("tr", opens(() => this.openAt(one), `config ${r + 1} serves ${one.served} of ${sizes.length}: ${configText(this.shown(one))}`), el("td.wide", `${r + 1}. ${configText(this.shown(one))}`), numberCells([counted(one.served), counted(one.tried), percent(one.mean, 3), this.worstText(one)])))))))
+		fill(this.rest, listing("configs by how many sizes they serve", ["config", "serves", "tried at", "of the fastest's speed, on average", "at worst"], this.list.map((one, r) => el("tr", opens(() => this.openAt(one), `config ${r + 1} serves ${one.served} of ${sizes.length}: ${configText(this.shown(one))}`), el("td.wide", `${r + 1}. ${configText(this.shown(one))}`), numberCells([counted(one.served), counted(one.tried), percent(one.mean, 3), this.worstText(one)])))))
 	}
 
 	shown(one) {

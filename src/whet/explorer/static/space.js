@@ -249,9 +249,9 @@ export class SpaceView extends View {
 			sign("★", "the pick"),
 			ds.disputed && sign("▲", "the fastest seen"),
 			sign("◆", "best of this search"),
-			sign("▢", "current"),
-			sign("▣", "clicked", "accent"),
-			sign("┄", "cannot be told from the pick"),
+			sign("▢", "the cursor"),
+			sign("▣", "the opened config", "accent"),
+			sign("┄", "tied with the pick"),
 			[...failed].map(s => sign(statusGlyph(ds.statuses[s]), statusText(ds.statuses[s]), "bad")),
 			sign("⬚", "never measured")
 		)
@@ -268,7 +268,7 @@ export class SpaceView extends View {
 			this.heatFrame.tools,
 			labelled("x", select("x axis", names, x, value => this.set({ x: value, y: value === y ? x : y }), { id: "heat-x", "data-control": "x" })),
 			labelled("y", select("y axis", names, y, value => this.set({ y: value, x: value === x ? y : x }), { id: "heat-y", "data-control": "y" })),
-			select("reduce other parameters to", [["best", "best of the rest"], ["median", "median of the rest"]], now.reduce, reduce => this.set({ reduce }), { id: "heat-reduce", "data-control": "reduce" }),
+			select("reduce other parameters to", [["best", "best over the others"], ["median", "median over the others"]], now.reduce, reduce => this.set({ reduce }), { id: "heat-reduce", "data-control": "reduce" }),
 			select("unit", units, shownUnit, unit => this.set({ unit }), { id: "heat-unit", "data-control": "unit" })
 		)
 		const constant = ds.parameters.filter(one => one.values.length < 2 && one.name !== x && one.name !== y)
@@ -324,7 +324,7 @@ export class SpaceView extends View {
 		const failed = this.heat.cells.failed[cell]
 		const size = workload.space_size
 		const items = [
-			["current", "Current", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
+			["current", "At the cursor", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
 			["best-found", "The pick", inUnit(ds.usable[ds.best], unit, workload)],
 			["fastest-seen", "The fastest seen", inUnit(ds.peak, unit, workload)],
 			["of-best", "Of the fastest's speed", percent(ds.share(ns))],
