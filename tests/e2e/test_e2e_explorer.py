@@ -221,5 +221,8 @@ def test_two_versions_of_a_kernel_have_names_of_their_own(tmp_path: Path, tab: T
     with running(store=tmp_path / "s.db") as url:
         page = tab.open(url, "#compare")
         names = page.locator("#workload option").all_text_contents()
-        assert {name.split(" · ")[0] for name in names} == {"matmul f1", "matmul f2"}
+        assert {name.split(" · ")[0] for name in names} == {
+            "matmul version f1",
+            "matmul version f2",
+        }
         tab.leave()

@@ -1,4 +1,4 @@
-"""`GLOSSARY`: what the words of the explorer mean, for its page, its report and the documentation."""
+"""`GLOSSARY`: what the words of the explorer mean: for its page, its report and the docs."""
 
 from __future__ import annotations
 
