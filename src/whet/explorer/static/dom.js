@@ -38,8 +38,10 @@ export function fill(parent, ...children) {
 // What words mean, as soon as that is read.
 export const glossary = {}
 
+// What is heard has what is seen in it.
 export function button(text, title, onclick, attributes = {}) {
-	return el("button", { type: "button", text, title, "aria-label": title, onclick, ...attributes })
+	const heard = !/[a-z]/i.test(text) || ` ${title} `.toLowerCase().includes(` ${text} `.toLowerCase())
+	return el("button", { type: "button", text, title, "aria-label": heard ? title : `${text}: ${title}`, onclick, ...attributes })
 }
 
 export function select(label, options, value, changed, attributes = {}) {
