@@ -86,7 +86,7 @@ def test_the_heat_map_shows_values_held_and_reduced(sample: str, largest: str, t
     page.select_option("#heat-unit", "time")
     assert "time (less is better)" in tab.text("#heat .line")
     rows = tab.saved('#heat [data-export="csv"]').decode().splitlines()
-    assert rows[0].startswith("BLOCK_SIZE_M,BLOCK_SIZE_N,row,time_ns")
+    assert rows[0].startswith("BLOCK_SIZE_M,BLOCK_SIZE_N,trial,time_ns")
     assert len(rows) == 1 + 16
 
 
@@ -221,5 +221,8 @@ def test_two_versions_of_a_kernel_have_names_of_their_own(tmp_path: Path, tab: T
     with running(store=tmp_path / "s.db") as url:
         page = tab.open(url, "#compare")
         names = page.locator("#workload option").all_text_contents()
-        assert {name.split(" · ")[0] for name in names} == {"matmul f1", "matmul f2"}
+        assert {name.split(" · ")[0] for name in names} == {
+            "matmul version f1",
+            "matmul version f2",
+        }
         tab.leave()

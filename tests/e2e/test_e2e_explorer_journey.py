@@ -79,6 +79,13 @@ def test_a_report_has_the_artefacts_of_this_very_model(examined: Examined) -> No
     assert "<svg" in text
 
 
+def follow(tab: Tab, link: Any) -> None:
+    """Playwright's click tries a script of its own, which the frame refuses."""
+    link.click()
+    tab.page.wait_for_timeout(200)
+    tab.complaints = [one for one in tab.complaints if "Blocked script execution" not in one]
+
+
 def tabs(page: Any) -> list[str]:
     found = page.locator("[data-view]").evaluate_all("all => all.map(a => a.dataset.view)")
     return [str(one) for one in found]
@@ -92,12 +99,48 @@ def test_the_doctors_report_is_a_view_of_its_model(
     frame = page.frame_locator("#view-journey iframe")
     frame.locator("h1", has_text="make_model: from Python to machine code").wait_for()
     assert "cpp_fused_add_relu_sum_0" in (frame.locator("#fusion").text_content() or "")
-    frame.locator('nav a[href="#modes"]').click()
     assert "eager" in (frame.locator("#modes table").text_content() or "")
+    ids = frame.locator("section").evaluate_all("all => all.map(one => one.id)")
+    assert ids[:3] == ["findings", "modes", "python"]
+    assert "[0/0]" in (frame.locator("#capture").text_content() or "")
+    machine = frame.locator("#machine")
+    assert machine.evaluate("one => one.getBoundingClientRect().top > innerHeight")
+    follow(tab, frame.locator(".map a", has_text="Machine code"))
+    assert machine.evaluate("one => one.getBoundingClientRect().top < innerHeight")
     assert page.locator("#rows").is_hidden()
     tab.again()
     assert tab.hash().startswith("#journey")
     page.frame_locator("#view-journey iframe").locator("#python").wait_for()
+
+
+def test_a_journey_says_that_it_is_being_read(examined: Examined, explorer: str, tab: Tab) -> None:
+    held: list[Any] = []
+    tab.page.route("**/journey?*", lambda route: held.append(route))
+    page = tab.open(explorer, f"#journey?w={examined.model}")
+    tab.until_text("#view-journey .note", "Reading the journey…")
+    held[0].continue_()
+    tab.until("!document.querySelector('#view-journey .note')")
+    assert page.locator("#view-journey iframe").count() == 1
+
+
+def test_a_report_keeps_the_journey(examined: Examined, tab: Tab, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    words = ["explore", "--out", str(out), "--store", str(examined.store), "--quiet"]
+    assert main(words) == 0
+    tab.context.set_offline(True)
+    page = tab.open(f"file://{tmp_path}", f"out.html#journey?w={examined.model}")
+    grounds = set()
+    for _ in range(2):
+        page.click("#theme")  # from the system's to light to dark
+        frame = page.frame_locator("#view-journey iframe")
+        frame.locator("h1", has_text="make_model: from Python to machine code").wait_for()
+        body = frame.locator("body")
+        assert body.evaluate("one => getComputedStyle(one).maxWidth") == "1100px"
+        grounds.add(body.evaluate("one => getComputedStyle(one).backgroundColor"))
+    assert len(grounds) == 2
+    follow(tab, frame.locator(".map a", has_text="Machine code"))
+    inside = "one => one.getBoundingClientRect().top < innerHeight"
+    assert frame.locator("#machine").evaluate(inside)
 
 
 def test_a_journey_has_the_explorers_colours(examined: Examined, explorer: str, tab: Tab) -> None:

@@ -64,7 +64,7 @@ def test_every_view_fits_a_narrow_window(sample: str, tab: Tab, wide: int) -> No
         page.click(f'[data-view="{view}"]')
         page.wait_for_timeout(150)
         if view == "compare":
-            tab.until("document.querySelectorAll('#compare tbody tr').length > 0")
+            tab.until("document.querySelectorAll('#compare-keys tbody tr').length > 0")
         over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert over <= 0, view
 

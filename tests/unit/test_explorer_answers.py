@@ -19,7 +19,7 @@ from whet.core.timeline import Span, Timeline
 from whet.explorer.answers import (
     LINES,
     Knobs,
-    compare_json,
+    facts_json,
     frontier_json,
     run_json,
     runs_json,
@@ -266,22 +266,13 @@ def test_a_store_where_nothing_works_has_no_frontier(store: SqliteStore) -> None
         frontier_json(Library(store).subjects()[0], Knobs())
 
 
-def test_two_devices_are_compared_by_rank(store: SqliteStore) -> None:
-    one, two = workload(), workload(device="NVIDIA A100")
-    for of in (one, two):
-        store.put_workload(of)
-    times = {"x": (100.0, 900.0), "y": (200.0, 300.0), "z": (300.0, 600.0), "w": (400.0, 700.0)}
-    for name, (ns, other) in times.items():
-        store.append([trial(one, {"v": name}, ns), trial(two, {"v": name}, other)])
-    store.append([trial(one, {"v": "only here"}, 50.0)])
-    library = Library(store)
-    told = compare_json(library.subject(one.id), library.subject(two.id))
-    assert told["shared"] == 4
-    assert told["rank_a"] == [0, 1, 2, 3]
-    assert told["rank_b"] == [3, 0, 1, 2]
-    assert told["carried_a_to_b"] == pytest.approx(3.0, rel=0.01)
-    assert told["carried_b_to_a"] == pytest.approx(2.0, rel=0.01)
-    assert -1 <= told["agreement"] < 1
+def test_numbers_of_builds_are_told_by_row_where_they_differ(store: SqliteStore) -> None:
+    of = workload()
+    store.put_workload(of)
+    store.append([trial(of, {"v": 0}, status=Status.BUILD_ERROR, error="no")])
+    built = {"spills": 0, "kind": "text", "quiet": True}
+    store.append([trial(of, {"v": v}, 100.0 * v, registers=32 * v, **built) for v in (1, 2)])
+    assert facts_json(Library(store).subjects()[0]) == {"registers": [None, 32, 64]}
 
 
 def test_the_roofline_is_the_slower_of_computing_and_moving() -> None:

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Run
@@ -57,11 +56,6 @@ LABELS = {"gp": "Bayesian (gp)"}
 MOST_DRAWS, MOST_RUNS = 1_000, 50
 # A race takes milliseconds where the paper's simulation takes next to nothing.
 RACED_DRAWS, RACED_RUNS = 40, 8
-
-Ints = npt.NDArray[np.int64]
-
-# More would be neither seen nor sent in a moment; the fastest of either are kept.
-MOST_PAIRS = 20_000
 
 
 def trial_json(subject: Subject, row: int, known: Trial | None = None) -> dict[str, Any]:
@@ -131,6 +125,24 @@ def _occupancy(architecture: str, warps: int, registers: int, shared: int) -> fl
 def _fact(trial: Trial, name: str) -> int | None:
     value = trial.facts.get(name)
     return value if type(value) is int else None
+
+
+def facts_json(subject: Subject) -> dict[str, list[float | None]]:
+    """What is known in numbers of builds, by row, as far as it is not the same of all; nothing of
+    more trials than a page waits for."""
+    rows = subject.read().columns.rows
+    trials = subject.all_trials()[:rows] if rows <= MOST_ACCOUNTED else ()
+    found: dict[str, list[float | None]] = {}
+    for row, trial in enumerate(trials):
+        if trial is None:
+            continue
+        occupancy = occupancy_of(trial, subject.workload.device)
+        for name, value in {**trial.facts, "occupancy": occupancy}.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if math.isfinite(value):
+                found.setdefault(name, [None] * len(trials))[row] = value
+    return {name: values for name, values in found.items() if len({*values} - {None}) > 1}
 
 
 def runs_json(subject: Subject) -> list[dict[str, Any]]:
@@ -369,60 +381,3 @@ def _series(cloud: Cloud) -> dict[str, Any]:
         "exec_ms": None if cloud.exec_ms is None else cloud.exec_ms.tolist(),
         "frontier": [int(row) for row in frontier.rows],
     }
-
-
-def compare_json(a: Subject, b: Subject) -> dict[str, Any]:
-    """Of configs that work on both sides. Ranks start at 0, the fastest; `agreement` is the rank
-    correlation. `carried_a_to_b` says how much slower than b's best is what is best on a."""
-    left, right = a.read(), b.read()
-    rows_a, rows_b, shared = _shared(left.columns, right.columns)
-    ns_a = left.columns.column("median_ns")[rows_a].astype(float)
-    ns_b = right.columns.column("median_ns")[rows_b].astype(float)
-    rank_a, rank_b = _ranks(ns_a), _ranks(ns_b)
-    agreement = _correlation(rank_a, rank_b)
-    kept = np.sort(np.argsort(np.minimum(rank_a, rank_b), kind="stable")[:MOST_PAIRS])
-    return {
-        "a": a.id,
-        "b": b.id,
-        "shared": len(rows_a),
-        "configs_shared": shared,
-        "shared_rows": [[int(x), int(y)] for x, y in zip(rows_a[kept], rows_b[kept], strict=True)],
-        "rank_a": rank_a[kept].tolist(),
-        "rank_b": rank_b[kept].tolist(),
-        "ns_a": ns_a[kept].tolist(),
-        "ns_b": ns_b[kept].tolist(),
-        "agreement": agreement,
-        "carried_a_to_b": _carried(ns_a, ns_b),
-        "carried_b_to_a": _carried(ns_b, ns_a),
-    }
-
-
-def _shared(a: TrialColumns, b: TrialColumns) -> tuple[Ints, Ints, int]:
-    """The rows of configs that were measured on both sides, and how many were tried on both."""
-    tried_a, tried_b = np.flatnonzero(a.standing()), np.flatnonzero(b.standing())
-    _, at_a, at_b = np.intersect1d(
-        a.column("id")[tried_a], b.column("id")[tried_b], assume_unique=True, return_indices=True
-    )
-    rows_a, rows_b = tried_a[at_a], tried_b[at_b]
-    both = a.measured()[rows_a] & b.measured()[rows_b]
-    order = np.argsort(rows_a[both], kind="stable")
-    return rows_a[both][order], rows_b[both][order], len(rows_a)
-
-
-def _ranks(ns: npt.NDArray[np.float64]) -> Ints:
-    ranks = np.empty(len(ns), dtype=np.int64)
-    ranks[np.argsort(ns, kind="stable")] = np.arange(len(ns))
-    return ranks
-
-
-def _correlation(one: Ints, two: Ints) -> float | None:
-    if len(one) < 3:
-        return None
-    return float(np.corrcoef(one, two)[0, 1])
-
-
-def _carried(source: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> float | None:
-    """`1.08`: what is best at the source takes 1.08 times as long as the target's best."""
-    if not len(source):
-        return None
-    return float(target[int(np.argmin(source))] / target.min())

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whet._version import __version__
 from whet.core.miss import Miss
+from whet.explorer.glossary import GLOSSARY
 from whet.explorer.stored import StoreSubject, subjects_of
 from whet.explorer.subject import NotThereError, OriginName, Subject, line_json
 from whet.replay.table import Table
@@ -60,9 +62,13 @@ class Library:
         self,
         store: StorePlace | StoreReader | None = None,
         tables: Mapping[str, Table] | None = None,
+        against: StoreReader | None = None,
     ) -> None:
+        """`against` is another store, which is read as it is now."""
         self._place = store
-        self._tables = {one.id: one for one in subjects_of(dict(tables or {}))}
+        self._against = against
+        others: list[Subject] = [*_beside(against), *subjects_of(dict(tables or {}))]
+        self._others = {one.id: one for one in others}
         self._stored: dict[str, StoreSubject] = {}
         self._read_from: StoreReader | None = None
         self._listed: _Listing | None = None
@@ -77,7 +83,7 @@ class Library:
 
     @property
     def is_sample(self) -> bool:
-        return self._place is None and bool(self._tables)
+        return self._place is None and bool(self._others)
 
     def about(self) -> dict[str, Any]:
         subjects = self.subjects()
@@ -88,14 +94,15 @@ class Library:
             "live": self._place is not None,
             "kernels": len({one.workload.kernel for one in subjects}),
             "workloads": len(subjects),
+            "glossary": GLOSSARY,
         }
 
     def subjects(self) -> list[Subject]:
         """The store's first, the most recently active one in front."""
-        return [*self._refreshed(), *self._tables.values()]
+        return [*self._refreshed(), *self._others.values()]
 
     def subject(self, id: str) -> Subject:
-        found: Subject | None = self._tables.get(id) or self._stored.get(id)
+        found: Subject | None = self._others.get(id) or self._stored.get(id)
         if found is None:
             found = next((one for one in self.subjects() if one.id == id), None)
         if found is None:
@@ -104,24 +111,24 @@ class Library:
         return found
 
     def subject_of_run(self, run_id: str) -> Subject:
-        store = self.store
-        run = None if store is None else store.run(run_id)
-        if run is None:
-            raise NotThereError(f"there is no run '{run_id}'")
-        return self.subject(run.workload.id)
+        for store, end in ((self.store, ""), (self._against, "-b")):
+            run = None if store is None else store.run(run_id)
+            if run is not None:
+                return self.subject(run.workload.id + end)
+        raise NotThereError(f"there is no run '{run_id}'")
 
     def summaries(self) -> list[dict[str, Any]]:
-        tables = [one.summary() for one in self._tables.values()]
+        others = [one.summary() for one in self._others.values()]
         store = self.store
         if store is None:
-            return tables
+            return others
         subjects = self._refreshed()
         lacking = {one.id for one in subjects if one.lacks_counts}
         counted = status_counts(store, [one.known for one in subjects]) if lacking else {}
         lines = [
             one.summary(counted.get(one.id) if one.id in lacking else None) for one in subjects
         ]
-        return [*lines, *(_missed(store, miss) for miss in store.missed()), *tables]
+        return [*lines, *(_missed(store, miss) for miss in store.missed()), *others]
 
     def _refreshed(self) -> list[StoreSubject]:
         store = self.store
@@ -137,7 +144,8 @@ class Library:
                     self._stored[id].renew(one)
                 else:
                     origin: OriginName = "bundle" if id in under else "store"
-                    self._stored[id] = StoreSubject(store, one, origin)
+                    place = "" if self._against is None else _short(store)
+                    self._stored[id] = StoreSubject(store, one, origin, place=place)
             ids = {one.workload.id for one in known}
             for gone in [id for id in self._stored if id not in ids]:
                 del self._stored[gone]
@@ -183,6 +191,21 @@ class _Listing:
             return False
         unchanged = self.state is not None and self.state == file_state(store)
         return unchanged or time.monotonic() < self.until
+
+
+def _short(store: StoreReader) -> str:
+    return Path(store.location).name or store.location
+
+
+def _beside(store: StoreReader | None) -> list[StoreSubject]:
+    if store is None:
+        return []
+    known = store.workloads()
+    found = [StoreSubject(store, one, place=_short(store), beside=True) for one in known]
+    counted = status_counts(store, known)
+    for one in found:
+        one.summary(counted.get(one.workload.id))
+    return found
 
 
 def _only_under(store: StoreReader) -> set[str]:

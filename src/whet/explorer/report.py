@@ -20,6 +20,7 @@ from whet.core.trial import Trial
 from whet.explorer import STATIC
 from whet.explorer.answers import (
     Knobs,
+    facts_json,
     frontier_json,
     run_json,
     runs_json,
@@ -70,6 +71,7 @@ _EXPORT_LIST = re.compile(r"^export\s+\{(?P<names>[^}]*)\};?", re.MULTILINE)
 _LEFT = re.compile(r"^(import|export)\b.*", re.MULTILINE)
 _SHEET = re.compile(r'\s*<link rel="stylesheet" href="static/(?P<file>[\w.-]+)">')
 _SCRIPT = re.compile(r'<script type="module" src="static/main\.js"></script>')
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _ICON = re.compile(r'\s*<link rel="icon"[^>]*>')
 
 
@@ -84,7 +86,9 @@ def write_report(
     data = report_data(library, chosen, done)
     names = sorted({subject.workload.kernel for subject in chosen})
     title = f"whet report: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
-    body = page(title, packed(data)).encode(errors="replace")
+    # Each is a page in a frame of its own, under this one's policy.
+    styles = {style for text in data["journeys"].values() for style in _STYLE.findall(text)}
+    body = page(title, packed(data), styles=sorted(styles)).encode(errors="replace")
     try:
         write_whole(path, body)
     except OSError as error:
@@ -103,7 +107,7 @@ def report_data(
     data: dict[str, Any] = {
         "about": {**library.about(), "live": False, "report": True},
         "strategies": strategies_json(),
-        **{part: {} for part in ("columns", "runs", "importance", "timelines", "trials")},
+        **{part: {} for part in ("columns", "runs", "importance", "timelines", "trials", "facts")},
         **{part: {} for part in ("searches", "frontier", "ir")},
     }
     left = MOST_DETAILED
@@ -128,10 +132,9 @@ def report_data(
     _add_code(data, coded)
     # After the columns, which know more of each workload.
     wanted = {subject.id for subject in subjects}
-    # A model's journey is a page of its own.
-    data["workloads"] = [
-        {**line, "journey": False} for line in library.summaries() if line["id"] in wanted
-    ]
+    data["workloads"] = [line for line in library.summaries() if line["id"] in wanted]
+    found = {subject.id: subject.journey() for subject in subjects}
+    data["journeys"] = {id: page.decode(errors="replace") for id, page in found.items() if page}
     return data
 
 
@@ -153,6 +156,7 @@ def _add_workload(data: dict[str, Any], subject: Subject, detailed: int, coded: 
         if len(timeline["spans"]) <= MOST_SPANS:
             data["timelines"][run.id] = timeline
     if rows <= detailed:
+        data["facts"][subject.id] = facts_json(subject)
         # What a store got since its columns were read has no row.
         trials = [*enumerate(subject.all_trials()[:rows])]
         data["trials"][subject.id] = {
@@ -272,22 +276,23 @@ def bundled(folder: Path = STATIC, entry: str = ENTRY) -> str:
     return "\n".join(['"use strict";', "const $modules = {};", *modules.values()])
 
 
-def page(title: str, data: str, folder: Path = STATIC) -> str:
-    """The whole document; `data` is base64."""
+def page(title: str, data: str, folder: Path = STATIC, styles: Sequence[str] = ()) -> str:
+    """The whole document; `data` is base64, `styles` are those of pages within it."""
     text = (folder / INDEX).read_text(encoding="utf-8")
-    styles = "\n".join(
+    own = "\n".join(
         (folder / match["file"]).read_text(encoding="utf-8") for match in _SHEET.finditer(text)
     )
     script = bundled(folder).replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    styles = styles.replace("</style", "<\\/style")
+    own = own.replace("</style", "<\\/style")
+    allowed = " ".join(f"'{_hash(style)}'" for style in (own, *styles))
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src {allowed}; "
+        "img-src data: blob:; frame-src data:; base-uri 'none'; form-action 'none'"
     )
     text = _ICON.sub("", _SHEET.sub("", text))
     head = (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"    <style>{styles}</style>\n  </head>"
+        f"    <style>{own}</style>\n  </head>"
     )
     text = text.replace("</head>", head, 1)
     text = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", text)

@@ -28,7 +28,7 @@ from whet.core.errors import WhetError
 from whet.explorer import STATIC
 from whet.explorer.answers import (
     Knobs,
-    compare_json,
+    facts_json,
     frontier_json,
     run_json,
     runs_json,
@@ -120,12 +120,12 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             of_subject("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
             of_subject("/api/workloads/{id}/journey", _journey),
             of_subject("/api/workloads/{id}/runs", lambda one, _: AsciiJson(runs_json(one))),
+            of_subject("/api/workloads/{id}/facts", lambda one, _: AsciiJson(facts_json(one))),
             of_subject("/api/workloads/{id}/importance", _importance),
             of_subject("/api/workloads/{id}/search", _search),
             route("/api/runs/{id}/timeline", _timeline),
             route("/api/strategies", lambda *_: AsciiJson(strategies_json())),
             of_subject("/api/frontier/{id}", _frontier),
-            route("/api/compare", _compare),
             Route("/api/live", partial(_live, library)),
         ],
         middleware=[Middleware(Guard, token=token)],
@@ -235,11 +235,6 @@ def _frontier(subject: Subject, request: Request) -> Response:
 
 def _searches(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()) not in ("", "none"))
-
-
-def _compare(library: Library, request: Request) -> Response:
-    a, b = (library.subject(request.query_params.get(name, "")) for name in "ab")
-    return AsciiJson(compare_json(a, b))
 
 
 async def _live(library: Library, request: Request) -> Response:

@@ -52,20 +52,28 @@ MOST_SIMULATED = 20_000
 
 class StoreSubject(Subject):
     def __init__(
-        self, store: StoreReader, workload: WorkloadSummary, origin: OriginName = "store"
+        self,
+        store: StoreReader,
+        workload: WorkloadSummary,
+        origin: OriginName = "store",
+        *,
+        place: str = "",
+        beside: bool = False,
     ) -> None:
+        """`place` names the store where there are two; `beside` is of the other one."""
         self._store = store
+        self._place = place
         self.known = workload
         self.origin = origin
         self.workload = workload.workload
-        self.id = self.workload.id
-        self._scan = scan(store, self.id)
+        self.id = f"{self.workload.id}-b" if beside else self.workload.id
+        self._scan = scan(store, self.workload.id)
         self._lock = threading.Lock()
         self._columns: TrialColumns | None = None
         self._epoch = new_id()
         folder = column_folder(store)
-        self._file = None if folder is None else column_file.path_in(folder, self.id)
-        self._journey = journey_file(store, self.id)
+        self._file = None if folder is None else column_file.path_in(folder, self.workload.id)
+        self._journey = journey_file(store, self.workload.id)
         self._kept_rows = 0
         self._checked = 0.0
         self._second: SecondHalf | None = None
@@ -88,10 +96,10 @@ class StoreSubject(Subject):
             self._end_second()
 
     def runs(self) -> Sequence[Run]:
-        return self._store.runs(self.id)
+        return self._store.runs(self.workload.id)
 
     def all_trials(self) -> Sequence[Trial | None]:
-        return self._store.trials(self.id, all=True)
+        return self._store.trials(self.workload.id, all=True)
 
     def timeline(self, run_id: str) -> Timeline | None:
         return self._store.timeline(run_id)
@@ -131,6 +139,7 @@ class StoreSubject(Subject):
             self.id,
             self.workload,
             self.origin,
+            place=self._place,
             best=best_json(best),
             contested=len(known.rivals),
             first=first_json(None if first is None else first.config, first_ns),
@@ -268,7 +277,7 @@ class StoreSubject(Subject):
     def _begin_second(self) -> None:
         if self._file is not None:
             location, trials = self._store.location, self.known.trials
-            self._second = SecondHalf.of(location, self.id, self._scan, trials)
+            self._second = SecondHalf.of(location, self.workload.id, self._scan, trials)
 
     def _end_second(self) -> None:
         if self._second is not None:
@@ -293,7 +302,7 @@ class StoreSubject(Subject):
                 self._kept_rows = columns.rows
 
     def _pointed(self) -> Remarkable:
-        best, runs = self._store.best(self.id), self.runs()
+        best, runs = self._store.best(self.workload.id), self.runs()
         first = self._first_config(runs)
         newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
         return Remarkable(
@@ -307,7 +316,7 @@ class StoreSubject(Subject):
 
     def _first(self, runs: Sequence[Run]) -> Trial | None:
         config = self._first_config(runs)
-        return None if config is None else self._store.latest(self.id, config.id)
+        return None if config is None else self._store.latest(self.workload.id, config.id)
 
     def _typical(self) -> float | None:
         if self._columns is None or not self._columns.rows:

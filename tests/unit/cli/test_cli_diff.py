@@ -119,3 +119,32 @@ def test_two_stores_that_know_nothing_have_no_differences(whet: Whet) -> None:
         .out.splitlines()[-1]
         .startswith("0 workloads:")
     )
+
+
+def test_what_became_slower_comes_first_and_fails_a_build(whet: Whet) -> None:
+    quick, slow = a_workload(key={"M": 3}), a_workload(key={"M": 5})
+    fill("old.db", (quick, {"BM": 1}, 900.0), (slow, {"BM": 1}, 100.0))
+    fill("new.db", (quick, {"BM": 2}, 300.0), (slow, {"BM": 1}, 150.0))
+    ran = whet("store", "diff", "old.db", "new.db", "--slower")
+    assert ran.code == 1
+    assert ran.out.splitlines()[4].startswith("same     matmul(M=5)")
+    assert whet("store", "diff", "new.db", "new.db", "--slower").code == 0
+
+
+def test_configs_that_both_measured_are_compared_too(whet: Whet) -> None:
+    for path, times in (("old.db", (100.0, 200.0, 400.0)), ("new.db", (110.0, 220.0, 300.0))):
+        fill(path, *((MATMUL, {"BM": bm}, ns) for bm, ns in zip((1, 2, 4), times, strict=True)))
+    text = " ".join(whet("store", "diff", "old.db", "new.db").out.split())
+    assert "3 configs measured in both: B/A 1.10× (0.75 to 1.10), 2 slower, 1 faster" in text
+    (found,) = json.loads(whet("store", "diff", "old.db", "new.db", "--json").out)["workloads"]
+    assert found["matched"]["configs"] == 3
+    assert found["matched"]["ratio"]["mid"] == pytest.approx(1.1)
+
+
+def test_two_devices_of_one_store_are_compared(whet: Whet) -> None:
+    other = replace(MATMUL.device, name="Other CPU")
+    fill("c.db", (MATMUL, {"BM": 1}, 100.0), (a_workload(device=other), {"BM": 1}, 300.0))
+    ran = whet("store", "diff", "c.db", "c.db", "--a", "test", "--b", "other", "--slower")
+    assert ran.code == 1
+    assert "1 workload: 1 same" in ran.out
+    assert "device: Test CPU" in ran.out

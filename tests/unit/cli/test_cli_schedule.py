@@ -140,7 +140,9 @@ def test_schedules_are_compared_by_what_was_measured_and_kept_for_the_explorer(w
     with open_store("s.db") as store:
         ids = {one.workload.kernel: one.workload.id for one in store.workloads()}
         best = store.best(ids["vectorized"])
-    assert ran.out.splitlines()[-1] == f"#compare?w={ids['tiled']}&b={ids['vectorized']}"
+    assert ran.out.splitlines()[-1] == (
+        f"http://127.0.0.1:8642/#compare?w={ids['tiled']}&b={ids['vectorized']}"
+    )
     assert best is not None
     assert best.timing is not None
     assert best.timing.interval_ns is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.verdict import ModeTrial, ModeVerdict, TrialOfModes
 
 HEAD = "V1116 16:37:44.100000 4479 torch/_dynamo/x.py:10]"
+AGAIN = '"frame_id": 1, "frame_compile_id": 2, "attempt": 1'
 TRACE = f"""\
 {HEAD} {{"dynamo_output_graph": {{}}, "frame_id": 0, "has_payload": "a"}}
 \tclass GraphModule:
@@ -23,7 +25,7 @@ TRACE = f"""\
 {HEAD} {{"artifact": {{"name": "before_joint_graph"}}, "frame_id": 1, "has_payload": "b"}}
 \tone
 \ttwo
-{HEAD} {{"artifact": {{"name": "after_joint_graph"}}, "frame_id": 1, "has_payload": "b"}}
+{HEAD} {{"artifact": {{"name": "after_joint_graph"}}, {AGAIN}}}
 \tone
 {HEAD} {{"artifact": {{"name": "inductor_post_grad_graph"}}, "frame_id": 0, "has_payload": "b"}}
 \tlast
@@ -61,11 +63,11 @@ class Runner:
 def test_a_trace_is_read_with_its_graphs_and_phases(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(TRACE)
     trace = read_trace(tmp_path)
-    assert [(one.kind, one.part) for one in trace.texts] == [
-        ("dynamo_output_graph", 0),
-        ("before_joint_graph", 1),
-        ("after_joint_graph", 1),
-        ("after_post_grad_graph", 0),
+    assert [(one.kind, one.id) for one in trace.texts] == [
+        ("dynamo_output_graph", "0/0"),
+        ("before_joint_graph", "1/0"),
+        ("after_joint_graph", "1/2_1"),
+        ("after_post_grad_graph", "0/0"),
     ]
     assert trace.texts[0].text == "class GraphModule:\n    x = linear(x)"
     assert [(one.name, one.start_us, one.took_us, one.depth) for one in trace.phases] == [
@@ -118,7 +120,13 @@ def test_the_page_follows_the_model_through_every_step(tmp_path: Path) -> None:
     other = ModeJourney("max-autotune-no-cudagraphs", read_trace(tmp_path))
     text = page(diagnosis(), [one, other], "class Model: ...")
     assert set(re.findall(r'href="#(\w+)"', text)) == set(re.findall(r'section id="(\w+)"', text))
-    assert "graph 1 (1.50 s)" in text
+    assert "graph [1/0] (1.50 s)" in text
+    assert "Compile ids, as in torch's logs: [0/0]." in unescape(text)
+    order = [text.index(f'id="{name}"') for name in ("findings", "modes", "python", "machine")]
+    assert text.index("Use it.") < order[0]
+    assert order == sorted(order)
+    assert '<a href="#machine"><b>Machine code</b><span>compiling the kernels took' in text
+    assert "style=" not in text
     assert "3 kernels: 2 generated, 1 " in text
     assert "ptx, 1 lines" in text
     assert "0.51 ms" in text

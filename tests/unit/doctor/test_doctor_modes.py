@@ -154,7 +154,7 @@ def test_times_and_speed_up_are_those_taken_side_by_side() -> None:
     told = Diagnosis("mlp", "mlp.py", "2.13", Examination(()), done)
     [row] = [line for line in report_lines(told) if line.startswith("default ")][:1]
     assert row.split()[1:6] == ["1.88", "ms", "±2", "%", "1.25"]
-    assert '<td class="number">1.25</td>' in modes_section(told)
+    assert '<td class="number">1.25</td>' in str(modes_section(told))
 
 
 def test_a_faster_mode_is_found_where_the_trial_had_settled_on_another() -> None:

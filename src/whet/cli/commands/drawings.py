@@ -300,7 +300,7 @@ def _facts(trials: TrialColumns, told: Mapping[str, Any]) -> dict[str, str | lis
         faster = f"{how}the best is {times_text(told['speedup'])} as fast"
         facts["first"] = f"{ns_text(first['ns'])}; {faster}"
     if told["equals"]:
-        facts["equal"] = f"{count_text(told['equals'], 'config')} cannot be told from it"
+        facts["equal"] = f"{count_text(told['equals'], 'config')} tied with it"
     if best is not None and told["roofline_ns"]:
         share = told["roofline_ns"] / best["ns"]
         facts["roofline"] = f"{100 * share:.0f} % of what the device could do at its peak"

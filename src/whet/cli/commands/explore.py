@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whet.cli.arguments.options import QuietOption, StoreOption, argument, option, resolved
+from whet.cli.arguments.reading import check_there
 from whet.cli.terminal.countdown import Countdown
 from whet.cli.terminal.help import refuse_others
 from whet.cli.terminal.output import bytes_text, count_text
@@ -42,6 +43,9 @@ def explore(
     ] = False,
     table: Annotated[
         list[str] | None, option("--table FILE|NAME", "Also a recorded table (repeatable).")
+    ] = None,
+    against: Annotated[
+        str | None, option("--against STORE", "Another store, to compare this one with.")
     ] = None,
     out: Annotated[
         str | None, option("--out FILE.html", "Write one file that needs no server and no network.")
@@ -79,15 +83,16 @@ def explore(
       whet explore --no-open --port 8000 on a remote machine; forward the port
       whet explore --out out.html        everything in the store, in one file
       whet explore --out out.html matmul one kernel
+      whet explore --against before.db   what became slower, in the view Compare
     """
     if out is not None:
         refuse_others(context, "a file")
-        _write(out, kernels or (), sample, table or (), store, quiet)
+        _write(out, kernels or (), library_of(store, sample, table or (), against), quiet)
         return
     if kernels:
         raise UsageError("KERNEL is for --out FILE.html; the explorer shows every kernel")
     check_installed()
-    library = library_of(store, sample=sample, tables=table or ())
+    library = library_of(store, sample, table or (), against)
     serve_library(library, host=host, port=port, no_open=no_open)
 
 
@@ -164,20 +169,12 @@ def _open(address: str) -> None:
         print("whet: no browser could be opened; open the address yourself", file=sys.stderr)
 
 
-def _write(
-    out: str,
-    kernels: Sequence[str],
-    sample: bool,
-    tables: Sequence[str],
-    store: str | None,
-    quiet: bool,
-) -> None:
+def _write(out: str, kernels: Sequence[str], library: Library, quiet: bool) -> None:
     from whet.explorer.report import write_report
 
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{out} must end in .html")
-    library = library_of(store, sample=sample, tables=tables)
     chosen = _chosen(library, kernels)
     size = write_report(library, path, chosen, None if quiet else Countdown("parts"))
     workloads = count_text(len(chosen), "workload")
@@ -206,14 +203,24 @@ def _chosen(library: Library, kernels: Sequence[str]) -> list[Subject]:
     ]
 
 
-def library_of(store: str | None, *, sample: bool = False, tables: Sequence[str] = ()) -> Library:
+def library_of(
+    store: str | None,
+    sample: bool = False,
+    tables: Sequence[str] = (),
+    against: str | None = None,
+) -> Library:
     """The store, unless a sample is asked for, and tables. There need not be a store yet."""
     from whet.explorer.library import Library, StorePlace
     from whet.replay import read_table, shipped
+    from whet.store import open_store
 
     named = [*(shipped() if sample else ()), *tables]
     found = {name: read_table(name) for name in named}
     if sample and store is None:
         return Library(None, found)
     settings = resolved(store=store).settings
-    return Library(StorePlace(settings.store, settings.bundle), found)
+    other = None
+    if against is not None:
+        check_there(against)
+        other = open_store(against, read_only=True, direct=True)
+    return Library(StorePlace(settings.store, settings.bundle), found, other)

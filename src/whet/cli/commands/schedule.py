@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -227,8 +228,11 @@ def _compare(
     if explore:
         _explore(store, link)
     elif link and not json:
-        print("\nto see them side by side, add --explore, or open in whet explore:")
-        print(link)
+        from whet.cli.commands.explore import DEFAULT_PORT, LOCAL
+
+        of = "" if store is None else f" --store {shlex.quote(store)}"
+        print(f"\nto see them side by side, add --explore, or run 'whet explore{of}' and open")
+        print(f"http://{LOCAL}:{DEFAULT_PORT}/{link}")
 
 
 def _completed(texts: Sequence[str]) -> list[str]:

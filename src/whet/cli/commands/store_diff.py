@@ -35,7 +35,7 @@ from whet.store import open_store
 
 if TYPE_CHECKING:
     from whet.core.workload import Workload
-    from whet.engine.review.difference import Difference
+    from whet.engine.review.difference import Difference, Matched
     from whet.store import StoreReader, WorkloadSummary
 
 _SAID = {"other": "changed", "same": "same", "only_a": "only in A", "only_b": "only in B"}
@@ -47,10 +47,19 @@ def diff(
     kernel: Annotated[
         str | None, argument("NAME", "Only this kernel, named as for 'whet best'.")
     ] = None,
+    only_a: Annotated[
+        str, option("--a TEXT", "Of STORE_A only what this device, fingerprint or id has.")
+    ] = "",
+    only_b: Annotated[str, option("--b TEXT", "The same of STORE_B.")] = "",
     exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if any pick differs.")] = False,
+    slower: Annotated[
+        bool, option("--slower", "Exit with 1 if any pick of STORE_B is slower.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare the picks of two stores.
+    """Compare the picks of two stores, and the configs that both measured.
+
+    What became slower comes first.
 
     One pick counts as faster only if the samples show a larger difference than two measurements of
     the same config have anyway (2 %). Workloads for another device or toolchain are compared only
@@ -60,6 +69,8 @@ def diff(
       whet store diff before.db after.db        every workload in either store
       whet store diff before.db after.db matmul only one kernel
       whet store diff a.db b.db --exit-code     exit with 1 if any pick differs
+      whet store diff main.db new.db --slower   exit with 1 if any pick is slower
+      whet store diff all.db all.db --a H100 --b H200
       whet store diff a.db b.db --json | jq '.summary'
     """
     from whet.engine.review.difference import compare_stores
@@ -70,14 +81,17 @@ def diff(
         open_store(store_b, read_only=True, direct=True) as b,
     ):
         ids = _meant(kernel, a, b)
-        found = [one for one in compare_stores(a, b) if ids is None or _is_of(one, ids)]
+        every = compare_stores(a, b, only_a=only_a, only_b=only_b)
+        found = [one for one in every if ids is None or _is_of(one, ids)]
         places = a.location, b.location
     if json:
         print_json(_as_json(found, *places))
     else:
         print_lines([f"A  {places[0]}", f"B  {places[1]}", ""])
         print_lines([*_lines(found), *([""] if found else []), _summary(found)])
-    if exit_code and any(one.kind == "other" for one in found):
+    if (exit_code and any(one.kind == "other" for one in found)) or (
+        slower and any(one.faster == "a" for one in found)
+    ):
         raise typer.Exit(1)
 
 
@@ -139,6 +153,8 @@ def _details(one: Difference, width: int) -> list[str]:
     texts = []
     if one.kind == "other":
         texts += [f"A  {_pick(one.a)}", f"B  {_pick(one.b)}"]
+    if one.matched is not None:
+        texts.append(_matched_text(one.matched))
     for part in one.differs:
         before, after = (_part(part, side.workload) for side in (one.a, one.b))
         texts.append(f"{part}: {before} in A, {after} in B")
@@ -150,6 +166,14 @@ def _details(one: Difference, width: int) -> list[str]:
         texts.append(f"not compared: {one.why}")
     indent = " " * 12
     return [indent + line for text in texts for line in wrap(text, width - len(indent), indent=2)]
+
+
+def _matched_text(matched: Matched) -> str:
+    low, mid, high = matched.ratio
+    return (
+        f"{count_text(matched.configs, 'config')} measured in both: B/A {times_text(mid)} "
+        f"({low:.2f} to {high:.2f}), {matched.slower} slower, {matched.faster} faster"
+    )
 
 
 def _pick(one: WorkloadSummary) -> str:
@@ -197,11 +221,16 @@ def _as_json(found: Sequence[Difference], a: str, b: str) -> dict[str, Any]:
                 "differs": list(one.differs),
                 "ratio": None if one.ratio is None else one.ratio._asdict(),
                 "faster": one.faster,
+                "matched": None if one.matched is None else _matched_json(one.matched),
                 "not_compared": one.why or None,
             }
             for one in found
         ],
     }
+
+
+def _matched_json(matched: Matched) -> dict[str, Any]:
+    return {**vars(matched), "ratio": matched.ratio._asdict()}
 
 
 def _side(one: WorkloadSummary | None) -> dict[str, Any] | None:

@@ -114,11 +114,11 @@ def _source(subject: ExaminedModel) -> str:
 
 @dataclass(frozen=True)
 class TracedText:
-    """`part` numbers the compiled part of the model, from 0 on; there are several where the graph
-    breaks."""
+    """`id` is torch's compile id: `1/0` is the second part of the model, of which there are several
+    where the graph breaks, compiled for the first time; `1/1` is that part compiled again."""
 
     kind: str
-    part: int
+    id: str
     text: str
 
 
@@ -309,7 +309,7 @@ def read_trace(folder: Path) -> CompileTrace:
             if kind == "chromium_event":
                 events += _events(payload)
             elif kind:
-                texts.append(TracedText(kind, int(data.get("frame_id") or 0), payload[:LONGEST]))
+                texts.append(TracedText(kind, _compile_id(data), payload[:LONGEST]))
     return CompileTrace(tuple(texts), tuple(_phases(events)))
 
 
@@ -340,6 +340,13 @@ def _kind(data: dict[str, Any]) -> str:
         return "after_post_grad_graph"
     wanted = {f"{side}_{name}_graph" for name in PASSES for side in ("before", "after")}
     return str(named) if named in wanted else ""
+
+
+def _compile_id(data: dict[str, Any]) -> str:
+    frame, again, attempt = (
+        int(data.get(name) or 0) for name in ("frame_id", "frame_compile_id", "attempt")
+    )
+    return f"{frame}/{again}_{attempt}" if attempt else f"{frame}/{again}"
 
 
 def _events(payload: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 # The explorer's colours; it asks for light or dark by a style of the first element.
@@ -21,6 +22,17 @@ body { margin: 0 auto; max-width: 1100px; padding: 16px; background: var(--groun
 h1 { font-size: 20px; } h2 { font-size: 16px; margin: 0 0 4px; } h3 { font-size: 13px; }
 nav { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 8px 0 16px; }
 a { color: var(--accent); }
+:root[data-theme=light] { color-scheme: light; } :root[data-theme=dark] { color-scheme: dark; }
+.verdict { font-size: 16px; font-weight: 600; border-left: 5px solid var(--accent);
+  padding-left: 10px; }
+.map { display: flex; flex-wrap: wrap; gap: 8px 22px; padding: 0; list-style: none; }
+.map li { position: relative; flex: 1 1 150px; max-width: 240px; }
+.map li + li::before { content: "→"; position: absolute; left: -18px; top: 8px;
+  color: var(--soft); }
+.map a { display: block; height: 100%; padding: 6px 10px; text-decoration: none;
+  background: var(--panel); border: 1px solid var(--soft); border-radius: 8px; }
+.map a:hover { border-color: var(--accent); } .map b { display: block; }
+.map span { color: var(--soft); font-size: 12px; }
 section { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
   padding: 12px 16px; margin-bottom: 12px; }
 .cost, .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
@@ -35,14 +47,36 @@ td.number { text-align: right; white-space: nowrap; }
 summary { cursor: pointer; padding: 2px 0; }
 ins { color: var(--good); text-decoration: none; } del { color: var(--bad); text-decoration: none; }
 svg { width: 100%; display: block; }
-svg text { fill: var(--ink); font-size: 11px; } svg rect { fill: var(--accent); }
-svg rect.host { fill: var(--soft); }
+svg text { font-size: 11px; } svg rect { fill: var(--accent); }
+svg rect.host { fill: var(--soft); } svg text { fill: var(--panel); }
 """
 
 
-def section(id: str, title: str, cost: str, *body: str) -> str:
-    told = f'<p class="cost">{escape(cost)}</p>' if cost else ""
-    return f'<section id="{id}"><h2>{escape(title)}</h2>{told}{"".join(body)}</section>'
+@dataclass(frozen=True)
+class Section:
+    """`cost` is what the step took or made, in a line."""
+
+    id: str
+    title: str
+    cost: str
+    body: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = f'<p class="cost">{escape(self.cost)}</p>' if self.cost else ""
+        inner = f"<h2>{escape(self.title)}</h2>{told}{''.join(self.body)}"
+        return f'<section id="{self.id}">{inner}</section>'
+
+
+def section(id: str, title: str, cost: str, *body: str) -> Section:
+    return Section(id, title, cost, body)
+
+
+def stages(sections: Iterable[Section]) -> str:
+    """The way, step by step, as links."""
+    return "".join(
+        f'<li><a href="#{one.id}"><b>{escape(one.title)}</b><span>{escape(one.cost)}</span></a>'
+        for one in sections
+    )
 
 
 def paragraph(text: str) -> str:
@@ -107,8 +141,8 @@ def timeline(bars: Sequence[Bar], unit: str = "ms") -> str:
         if width > 7 * min(len(name), 12) + 6:
             shown = name if len(name) * 7 < width else f"{name[: int(width / 7) - 1]}…"
             parts.append(
-                f'<text x="{x + 4:.2f}" y="{row * 20 + 12}" pointer-events="none" '
-                f'style="fill:var(--panel)">{escape(shown)}</text>'
+                f'<text x="{x + 4:.2f}" y="{row * 20 + 12}" pointer-events="none">'
+                f"{escape(shown)}</text>"
             )
     total = f'<p class="soft">0 to {_time(end)}</p>'
     return f'<svg viewBox="0 0 1000 {rows * 20}" role="img">{"".join(parts)}</svg>{total}'

@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from whet.doctor.finding import Diagnosis
     from whet.doctor.modes.verdict import ModeTrial
 
-_STEPS = (
-    ("python", "Python"),
-    ("capture", "Captured graphs"),
-    ("passes", "Passes"),
-    ("fusion", "Fusion"),
-    ("tuning", "Autotuning"),
-    ("code", "Generated code"),
-    ("machine", "Machine code"),
-    ("graphs", "CUDA graphs"),
-    ("running", "Running"),
-    ("modes", "Modes"),
-    ("findings", "Findings"),
-)
-
 _GRAPH_NAMES = {
     "dynamo_output_graph": "as Dynamo captured it",
     "aot_joint_graph": "forward and backward together",
@@ -53,18 +39,7 @@ _NO_KERNELS = ("empty_strided", "assert_", "reinterpret_tensor", "del ", "return
 def page(done: Diagnosis, journeys: Sequence[ModeJourney], source: str) -> str:
     """`journeys` has at least one mode; the first is followed, the second shows what differs."""
     main = journeys[0]
-    links = "".join(f'<a href="#{id}">{title}</a>' for id, title in _STEPS)
-    verdict = done.trial.verdict.text if done.trial is not None and done.trial.verdict else ""
-    head = (
-        f"<h1>{escape(done.name)}: from Python to machine code</h1>"
-        f'<p>{escape(verdict)}</p><p class="soft">{escape(done.place)}, torch {escape(done.torch)}'
-        f"{', ' + escape(done.device) if done.device else ''}; followed in {escape(main.mode)}</p>"
-        f"<nav>{links}</nav>"
-    )
-    problems = [html.paragraph(f"{one.mode}: {one.problem}") for one in journeys if one.problem]
-    body = [
-        head,
-        *problems,
+    way = [
         html.section("python", "Python", "the model as it is written", html.code(source)),
         _capture(done, main),
         _passes(main),
@@ -74,8 +49,21 @@ def page(done: Diagnosis, journeys: Sequence[ModeJourney], source: str) -> str:
         _machine(main),
         _graphs(done, journeys),
         _running(main),
-        modes_section(done),
-        findings_section(done),
+    ]
+    verdict = done.trial.verdict.text if done.trial is not None and done.trial.verdict else ""
+    found = done.examination.findings
+    count = f"{len(found)} finding{'' if len(found) == 1 else 's'}" if found else "no findings"
+    body = [
+        f"<h1>{escape(done.name)}: from Python to machine code</h1>"
+        f'<p class="verdict">{escape(verdict or "No mode is recommended.")}'
+        f'</p><p><a href="#findings">{count}</a>, <a href="#modes">modes</a></p>'
+        f'<p class="soft">{escape(done.place)}, torch {escape(done.torch)}'
+        f"{', ' + escape(done.device) if done.device else ''}; followed in {escape(main.mode)}</p>",
+        *(html.paragraph(f"{one.mode}: {one.problem}") for one in journeys if one.problem),
+        str(findings_section(done)),
+        str(modes_section(done)),
+        f'<nav aria-label="the way"><ol class="map">{html.stages(way)}</ol></nav>',
+        *map(str, way),
     ]
     return html.whole(f"{done.name}: from Python to machine code", body)
 
@@ -85,7 +73,7 @@ def _seconds(one: ModeJourney, *names: str) -> str:
     return f"{took:.2f} s" if took else "no time of its own"
 
 
-def _capture(done: Diagnosis, one: ModeJourney) -> str:
+def _capture(done: Diagnosis, one: ModeJourney) -> html.Section:
     looked = done.examination
     counted = (
         "" if looked.graphs is None else f"graphs: {looked.graphs}, operations: {looked.operations}"
@@ -98,16 +86,22 @@ def _capture(done: Diagnosis, one: ModeJourney) -> str:
         for phase in one.trace.phases
         if phase.took_us > 1000
     ]
-    body = [html.paragraph("The phases of the whole compilation:"), html.timeline(bars)]
+    ids = list(dict.fromkeys(text.id for kind in GRAPHS for text in one.trace.of(kind)))
+    named = f"Compile ids, as in torch's logs: {', '.join(f'[{id}]' for id in ids)}."
+    body = [
+        *([html.paragraph(named)] if ids else []),
+        html.paragraph("The phases of the whole compilation:"),
+        html.timeline(bars),
+    ]
     body += [
-        html.folded(f"graph {text.part}, {_GRAPH_NAMES[kind]}", html.code(text.text))
+        html.folded(f"graph [{text.id}], {_GRAPH_NAMES[kind]}", html.code(text.text))
         for kind in GRAPHS
         for text in one.trace.of(kind)
     ]
     return html.section("capture", "Captured graphs", cost, *body)
 
 
-def _passes(one: ModeJourney) -> str:
+def _passes(one: ModeJourney) -> html.Section:
     body = []
     for name in PASSES:
         before, after = one.trace.of(f"before_{name}_graph"), one.trace.of(f"after_{name}_graph")
@@ -118,7 +112,7 @@ def _passes(one: ModeJourney) -> str:
             continue
         for first, last in zip(before, after, strict=False):
             changed = html.difference(first.text, last.text)
-            said = f"{title} passes, graph {first.part} ({took}): "
+            said = f"{title} passes, graph [{first.id}] ({took}): "
             if changed:
                 body.append(html.folded(f"{said}what they changed", changed))
             else:
@@ -131,7 +125,7 @@ def _kernels(one: ModeJourney) -> list[FusedKernel]:
     return [kernel for text in one.trace.of(CODE) for kernel in fused_kernels(text.text)]
 
 
-def _fusion(done: Diagnosis, one: ModeJourney, others: Sequence[ModeJourney]) -> str:
+def _fusion(done: Diagnosis, one: ModeJourney, others: Sequence[ModeJourney]) -> html.Section:
     kernels = _kernels(one)
     operations = sum(len(kernel.operations) for kernel in kernels)
     written = [kernel for kernel in kernels if not kernel.library]
@@ -153,14 +147,14 @@ def _fusion(done: Diagnosis, one: ModeJourney, others: Sequence[ModeJourney]) ->
     return html.section("fusion", "Fusion", cost, *body)
 
 
-def _code(one: ModeJourney) -> str:
+def _code(one: ModeJourney) -> html.Section:
     texts = one.trace.of(CODE)
     cost = f"took {_seconds(one, 'inductor_code_gen_cumulative_compile')}"
-    body = [html.folded(f"graph {text.part}", html.code(text.text)) for text in texts]
+    body = [html.folded(f"graph [{text.id}]", html.code(text.text)) for text in texts]
     return html.section("code", "Generated code", cost, *body)
 
 
-def _machine(one: ModeJourney) -> str:
+def _machine(one: ModeJourney) -> html.Section:
     if not one.kernels:
         why = "no kernel was generated: all operations are calls of a library"
         return html.section("machine", "Machine code", why)
@@ -178,7 +172,7 @@ def _machine(one: ModeJourney) -> str:
     return html.section("machine", "Machine code", cost, *body)
 
 
-def _graphs(done: Diagnosis, journeys: Sequence[ModeJourney]) -> str:
+def _graphs(done: Diagnosis, journeys: Sequence[ModeJourney]) -> html.Section:
     modes = {} if done.trial is None else {one.mode: one for one in done.trial.modes}
     rows = []
     for with_graphs, without in (
@@ -215,7 +209,7 @@ def _graph_difference(one: ModeJourney, other: ModeJourney) -> str:
     return html.folded(f"what {one.mode} has in its graph beside {other.mode}", changed)
 
 
-def _running(one: ModeJourney) -> str:
+def _running(one: ModeJourney) -> html.Section:
     if not one.events:
         return html.section("running", "Running", "the profiler gave no events")
     tracks = sorted({event.track for event in one.events})
@@ -239,7 +233,7 @@ def _running(one: ModeJourney) -> str:
     return html.section("running", "Running", said, html.timeline(bars))
 
 
-def tuning_section(done: Diagnosis) -> str:
+def tuning_section(done: Diagnosis) -> html.Section:
     modes = () if done.trial is None else done.trial.modes
     body = []
     seen = set()
@@ -266,7 +260,7 @@ def tuning_section(done: Diagnosis) -> str:
     return html.section("tuning", "Autotuning", "torch's own times of each choice", *body)
 
 
-def modes_section(done: Diagnosis) -> str:
+def modes_section(done: Diagnosis) -> html.Section:
     if done.trial is None:
         return html.section("modes", "Modes", "not timed")
     head = (
@@ -305,7 +299,7 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
     )
 
 
-def findings_section(done: Diagnosis) -> str:
+def findings_section(done: Diagnosis) -> html.Section:
     found = done.examination.findings
     if not found:
         return html.section("findings", "Findings", "none")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whet.core.config import Config
-from whet.core.timing import CONFIDENCE, Timing
+from whet.core.timing import CONFIDENCE, Timing, median_interval
 from whet.core.workload import Workload
 from whet.measure.racing.race import RacePolicy
 from whet.measure.racing.stats import Noise, Ratio, interval
@@ -19,6 +20,17 @@ Kind = Literal["other", "only_a", "only_b", "same"]
 
 # What one config's timings of two occasions differ by anyway.
 ANYWAY = RacePolicy().rerun_noise
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Configs that were measured on both sides: the median of B's times over A's with its interval,
+    and how many of them are slower or faster by more than timings of two occasions differ."""
+
+    configs: int
+    ratio: Ratio
+    slower: int
+    faster: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,7 @@ class Difference:
     differs: tuple[str, ...] = ()
     ratio: Ratio | None = None
     why: str = ""
+    matched: Matched | None = None
 
     @property
     def kind(self) -> Kind:
@@ -47,22 +60,25 @@ class Difference:
     def faster(self) -> Literal["a", "b"] | None:
         """Whose pick the samples call faster, by more than timings of two occasions differ
         anyway; None where they cannot tell."""
-        if self.ratio is None:
-            return None
-        if self.ratio.low > 1 + ANYWAY:
-            return "a"
-        return "b" if self.ratio.high < 1 / (1 + ANYWAY) else None
+        return None if self.ratio is None else _faster(self.ratio)
 
 
-def compare_stores(a: Store, b: Store, kernel: str | None = None) -> list[Difference]:
-    """Every workload of either, other picks first.
+def compare_stores(
+    a: Store, b: Store, kernel: str | None = None, *, only_a: str = "", only_b: str = ""
+) -> list[Difference]:
+    """Every workload of either, those that became slower first, then other picks.
 
     Workloads of one id belong together. What is left is paired by kernel and key, those first that
-    share device, fingerprint and toolchain, in this order.
+    share device, fingerprint and toolchain, in this order. `only_a` and `only_b` are part of a
+    device's name, or begin a fingerprint or a workload's id.
     """
-    of_a = {one.workload.id: one for one in a.workloads(kernel)}
-    of_b = {one.workload.id: one for one in b.workloads(kernel)}
-    found = [_pair(of_a.pop(id), of_b.pop(id)) for id in [*of_a] if id in of_b]
+
+    def pair(one: WorkloadSummary, other: WorkloadSummary) -> Difference:
+        return replace(_pair(one, other), matched=_matched(a, b, one.workload, other.workload))
+
+    of_a = {one.workload.id: one for one in a.workloads(kernel) if _goes_by(one, only_a)}
+    of_b = {one.workload.id: one for one in b.workloads(kernel) if _goes_by(one, only_b)}
+    found = [pair(of_a.pop(id), of_b.pop(id)) for id in [*of_a] if id in of_b]
     by_problem: dict[str, list[WorkloadSummary]] = {}
     for other in of_b.values():
         by_problem.setdefault(_problem(other.workload), []).append(other)
@@ -71,7 +87,7 @@ def compare_stores(a: Store, b: Store, kernel: str | None = None) -> list[Differ
         if candidates:
             nearest = min(candidates, key=lambda other: _distance(one.workload, other.workload))
             candidates.remove(nearest)
-            found.append(_pair(one, nearest))
+            found.append(pair(one, nearest))
         else:
             found.append(Difference(one, None))
     found += [Difference(None, other) for several in by_problem.values() for other in several]
@@ -84,6 +100,39 @@ def _pair(a: WorkloadSummary, b: WorkloadSummary) -> Difference:
     why = why_not_comparable(of_a, of_b)
     ratio = None if why or of_a is None or of_b is None else ratio_between(of_b, of_a)
     return Difference(a, b, differs, ratio, why)
+
+
+def _goes_by(one: WorkloadSummary, text: str) -> bool:
+    of = one.workload
+    named = text.lower() in of.device.name.lower()
+    return named or of.fingerprint.startswith(text) or of.id.startswith(text)
+
+
+def _faster(ratio: Ratio) -> Literal["a", "b"] | None:
+    if ratio.low > 1 + ANYWAY:
+        return "a"
+    return "b" if ratio.high < 1 / (1 + ANYWAY) else None
+
+
+def _matched(a: Store, b: Store, of_a: Workload, of_b: Workload) -> Matched | None:
+    theirs = {one.config: one.timing for one in b.trials(of_b.id) if one.status.measured}
+    pairs = [
+        (one.timing, theirs[one.config])
+        for one in a.trials(of_a.id)
+        if one.status.measured and one.config in theirs
+    ]
+    ratios = [
+        ratio_between(later, earlier)
+        for earlier, later in pairs
+        if earlier is not None and later is not None and not why_not_comparable(earlier, later)
+    ]
+    if not ratios:
+        return None
+    mids = [one.mid for one in ratios]
+    middle = statistics.median(mids)
+    low, high = median_interval(mids) or (min(mids), max(mids))
+    said = [_faster(one) for one in ratios]
+    return Matched(len(mids), Ratio(low, middle, high), said.count("a"), said.count("b"))
 
 
 def _pick(one: WorkloadSummary) -> Config | None:
@@ -106,10 +155,11 @@ def _distance(one: Workload, other: Workload) -> tuple[bool, ...]:
 _KINDS: tuple[Kind, ...] = ("other", "only_a", "only_b", "same")
 
 
-def _order(one: Difference) -> tuple[int, str, str]:
+def _order(one: Difference) -> tuple[float, int, str, str]:
     known = one.a or one.b
     assert known is not None
-    return _KINDS.index(one.kind), _problem(known.workload), known.workload.id
+    slower = one.ratio.mid if one.ratio is not None and one.faster == "a" else 0.0
+    return -slower, _KINDS.index(one.kind), _problem(known.workload), known.workload.id
 
 
 _POLICY = RacePolicy()

@@ -2,7 +2,7 @@
 
 import { extent } from "./dataset.js"
 import { el, fill } from "./dom.js"
-import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf } from "./format.js"
+import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf, varied } from "./format.js"
 
 const QUESTIONS = [
 	["best", "The pick"],
@@ -41,7 +41,7 @@ function sureTexts({ workload, ds }) {
 	const interval = low == null ? `Too few samples for an interval${from}` : `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / ns, 2)} %), 95 % interval${from}`
 	const faster = ds?.disputed ? ds.fastest.filter(row => ds.finished[row] && ds.usable[row] < ds.usable[ds.best]).length : 0
 	if (faster) return [interval, `${plural(faster, "other config")} had a lower median`]
-	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
+	const others = equals > 0 ? `${plural(equals, "other config")} tied with it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }
 
@@ -55,13 +55,8 @@ function costTexts({ workload, ds }) {
 	return [`${seconds(total)}${isWork ? " of work" : ""} for ${plural(workload.configs, "config")}`, parts]
 }
 
-function variedOnly({ ds }, config) {
-	if (!ds) return config
-	const varied = Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1)
-	return varied.length ? Object.fromEntries(varied) : config
-}
-
-function gainText({ speedup, typical_ns: typical, best }) {
+function gainText({ speedup, typical_ns: typical, best, first }) {
+	if (first && configText(first.config) === configText(best.config)) return ", the author's first config"
 	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config`
 	return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : ""
 }
@@ -81,7 +76,7 @@ function answerTexts(app) {
 	if (best && best.ns !== null) {
 		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
 		const faster = gainText(workload)
-		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
+		made.best = [configText(varied(app.ds, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
 		made.sure = sureTexts(app)
 	}
 	made.failed = failureTexts(app)
@@ -92,7 +87,7 @@ function answerTexts(app) {
 
 // The pick was compared side by side, or there was no time for that; medians alone say something else.
 function disputeText({ ds, workload }) {
-	const named = row => `${configText(variedOnly({ ds }, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
+	const named = row => `${configText(varied(ds, ds.config(row)))} took ${nanoseconds(ds.usable[row])}`
 	const why = workload.provisional
 		? "the budget ended before the two were compared side by side"
 		: "their times are of different moments, and the pick was not beaten side by side"

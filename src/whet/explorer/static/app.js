@@ -3,16 +3,17 @@
 import { drawAnswers } from "./answers.js"
 import { forgetTheme } from "./colors.js"
 import { Dataset } from "./dataset.js"
-import { button, clamp, el, fill, hideTip, note, select, sheet } from "./dom.js"
+import { button, clamp, el, fill, glossary, hideTip, note, select, sheet } from "./dom.js"
 import { configText, counted, kernelText, keyText, percent, workloadText } from "./format.js"
 import { legendOf, savePng, saveSvg } from "./picture.js"
 import { RowTable } from "./rows.js"
+import { sizesOf } from "./sizes.js"
 import { Missing } from "./source.js"
 import { State } from "./state.js"
 import { mark, timed } from "./timings.js"
 import { COMMANDS, EMPTY, any } from "./view.js"
 
-const WITHOUT_TABLE = ["workloads", "frontier", "journey"]
+const WITHOUT_TABLE = ["workloads", "frontier", "sizes", "journey"]
 const FOLLOWING = ["workloads", "space", "live"]
 const LAZY_MS = 5000
 const THEMES = ["auto", "light", "dark"]
@@ -46,11 +47,12 @@ export class App {
 			return
 		}
 		nameKeys(this.workloads)
+		Object.assign(glossary, this.about.glossary)
 		if (!this.about.sample) this.tour = null
 		else if (location.hash.length < 2) this.state.now.view = "space"
 		this.setTheme(this.theme)
 		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
-		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
+		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 and 0 views, B best k %, L log, U undo, C clear, M best or median, ? words"].filter(Boolean).join(" · ")
 		this.follow()
 		await this.open(this.state.now.w)
 		mark("started", performance.now())
@@ -226,7 +228,7 @@ export class App {
 	}
 
 	get names() {
-		const without = [this.source.embedded && "live", !this.workload?.journey && "journey"]
+		const without = [this.source.embedded && "live", !this.workload?.journey && "journey", !(this.workload && sizesOf(this.workloads, this.workload).length > 1) && "sizes"]
 		return Object.keys(this.views).filter(name => !without.includes(name))
 	}
 
@@ -238,7 +240,7 @@ export class App {
 				event.preventDefault()
 				this.state.set({ view: name })
 			}
-			return el("a", { href: this.state.link({ view: name }), "aria-current": name === view && "page", "data-view": name, title: `${title} (key ${i + 1})`, onclick: go }, title)
+			return el("a", { href: this.state.link({ view: name }), "aria-current": name === view && "page", "data-view": name, title: `${title} (key ${(i + 1) % 10})`, onclick: go }, title)
 		}))
 	}
 
@@ -254,9 +256,16 @@ export class App {
 		fill(
 			this.places.tools,
 			this.tour && button("Tour", "A tour of two minutes", () => this.tour(), { id: "tour-button" }),
+			button("?", "What the words mean (key ?)", () => this.explain(), { id: "words" }),
 			button({ auto: "◐", light: "☀", dark: "☾" }[this.theme], `Colours: ${this.theme}; click for ${next}`, () => this.setTheme(next), { id: "theme" })
 		)
 		this.repaint()
+	}
+
+	explain() {
+		let box = document.getElementById("glossary")
+		if (!box) document.body.append((box = el("dialog#glossary", button("Close", "Close the list of words", () => box.close()), el("h2", "What the words mean"), el("dl", Object.entries(glossary).map(([word, text]) => [el("dt", word), el("dd", text)])))))
+		box.showModal()
 	}
 
 	// Paper is light.
@@ -290,9 +299,9 @@ export class App {
 		if (typing || event.defaultPrevented) return
 		if (event.ctrlKey && event.key === "z") this.state.undo()
 		if (event.ctrlKey || event.altKey || event.metaKey) return
-		const chosen = this.names[event.key - 1]
+		const chosen = /^\d$/.test(event.key) && this.names[(Number(event.key) + 9) % 10]
 		const view = this.made[this.state.now.view]
-		const act = chosen ? () => this.state.set({ view: chosen }) : this.ds && view?.key?.(event)
+		const act = event.key === "?" ? () => this.explain() : chosen ? () => this.state.set({ view: chosen }) : this.ds && view?.key?.(event)
 		if (!act) return
 		event.preventDefault()
 		act()
@@ -368,7 +377,7 @@ function nameKeys(workloads) {
 	// Versions of one kernel have nothing else to tell them apart.
 	for (const same of Map.groupBy(workloads, workloadText).values()) {
 		const alike = new Set(same.map(w => w.fingerprint)).size < same.length
-		if (same.length > 1) for (const w of same) w.version = alike && w.source_where ? w.source_where : (w.fingerprint || w.id).slice(0, 6)
+		if (same.length > 1) for (const w of same) w.version = w.place || alike && w.source_where ? w.place || w.source_where : `version ${(w.fingerprint || w.id).slice(0, 6)}`
 	}
 }
 

@@ -1,6 +1,6 @@
 // Canvases, ticks, and pictures of them.
 
-import { theme } from "./colors.js"
+import { rgb, theme, viridis } from "./colors.js"
 import { el, hideTip } from "./dom.js"
 import { plainly } from "./format.js"
 
@@ -116,6 +116,13 @@ export class Surface {
 		const box = this.canvas.getBoundingClientRect()
 		return [box.left + x, box.top + y]
 	}
+}
+
+// The scale of colours, for a legend.
+export function gradient() {
+	const bar = el("i.gradient")
+	bar.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map(s => rgb(viridis(s))).join(",")})`
+	return bar
 }
 
 export function ticks(low, high, wanted = 5) {

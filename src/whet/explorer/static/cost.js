@@ -24,7 +24,7 @@ export class CostView extends View {
 			line: "What the selected trials cost. Click an outcome to select its trials.",
 			chart: bars({ label: "seconds by outcome", color: SERIES[5], clicked: one => app.brush("status", [one.key]) })
 		})
-		this.stock = figure({ id: "stock", title: "Compared with stock", line: "What the framework's own autotuner would have spent." })
+		this.stock = figure({ id: "stock", title: "Compared with triton.autotune", line: "What the framework's own autotuner would have spent." })
 		this.time = figure({
 			id: "timeline",
 			title: "Timeline",
@@ -141,7 +141,8 @@ export class CostView extends View {
 			payback?.calls && `The tuning has paid for itself after ${plural(payback.calls, "call")}.`,
 			...(saved ? savedLines(saved) : [])
 		]
-		fill(this.stock.body, lines.some(Boolean) ? facts(lines) : note("Not known for this workload."))
+		this.stock.root.hidden = !lines.some(Boolean)
+		fill(this.stock.body, facts(lines))
 	}
 
 	drawTools() {

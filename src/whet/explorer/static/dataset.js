@@ -72,8 +72,8 @@ export class Dataset {
 		this.derive()
 	}
 
-	point({ epoch, complete, total_rows: total, best_row: bestRow, equal_rows: equalRows = [] }) {
-		Object.assign(this, { epoch, complete, total, bestRow, equalRows })
+	point({ epoch, complete, runs, total_rows: total, best_row: bestRow, first_row: firstRow, equal_rows: equalRows = [] }) {
+		Object.assign(this, { epoch, complete, runs, total, bestRow, firstRow, equalRows })
 	}
 
 	append(answers) {
@@ -221,7 +221,7 @@ export class Dataset {
 	standingText(row) {
 		if (row === this.best) return "the pick"
 		if (row === this.quickest && this.disputed) return "the fastest seen"
-		return this.ties[row] ? "cannot be told from the pick" : ""
+		return this.ties[row] ? "tied with the pick" : ""
 	}
 
 	// Whether its time says how fast it is: not the few samples of one stopped early that no later
@@ -352,6 +352,22 @@ export class Dataset {
 	timeAt(share) {
 		return this.usable[this.fastest[Math.max(0, Math.ceil(share * this.fastest.length) - 1)]]
 	}
+}
+
+// The trials of one run alone, as if there were no others; `origins` are their rows.
+export function ofRun(ds, run) {
+	const { columns, runs } = ds
+	const code = runs.indexOf(run)
+	const origins = [...columns.run.keys()].filter(row => columns.run[row] === code)
+	const places = new Map(origins.map((row, i) => [row, i]))
+	const arrays = Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.constructor.from(origins, row => (name === "replaces" ? (places.get(values[row] - 1) ?? -1) + 1 : values[row]))]))
+	return Object.assign(new Dataset({ header: { ...ds, rows: origins.length, best_row: -1 }, arrays }), { origins })
+}
+
+export async function readWhole(source, id) {
+	const ds = new Dataset(await source.columns(id))
+	while (!ds.complete) ds.append([await source.columns(id, ds.rows)])
+	return ds
 }
 
 export function extent(values) {

@@ -35,8 +35,13 @@ export function fill(parent, ...children) {
 	return add(parent, children)
 }
 
+// What words mean, as soon as that is read.
+export const glossary = {}
+
+// What is heard has what is seen in it.
 export function button(text, title, onclick, attributes = {}) {
-	return el("button", { type: "button", text, title, "aria-label": title, onclick, ...attributes })
+	const heard = !/[a-z]/i.test(text) || ` ${title} `.toLowerCase().includes(` ${text} `.toLowerCase())
+	return el("button", { type: "button", text, title, "aria-label": heard ? title : `${text}: ${title}`, onclick, ...attributes })
 }
 
 export function select(label, options, value, changed, attributes = {}) {
@@ -114,11 +119,25 @@ export function swatch(color, text) {
 	return el("span", box, text)
 }
 
+export function sign(glyph, text, kind = "") {
+	return el("span", { class: kind }, el("i.glyph", glyph), text)
+}
+
 export const opens = (act, name) => ({ tabindex: "0", "aria-label": name, onclick: act, onkeydown: event => event.key === "Enter" && act() })
 
 export const numberCells = texts => texts.map(text => el("td.number", text))
 
-export const headCells = (texts, rest = "") => el("thead", el("tr", texts.map((text, i) => el("th", { class: i ? rest : "" }, text))))
+export const headCells = (texts, rest = "", end = texts.length) => el("thead", el("tr", texts.map((text, i) => el("th", { class: i && i < end ? rest : "" }, text))))
+
+export const listing = (label, head, rows, end) => el("div.scroll", { tabindex: "0", "aria-label": label }, el("table.rows", headCells(head, "number", end), el("tbody", rows)))
+
+// A heading that sorts its column: up, down, and where `back` says so not at all.
+export function sortHeading(text, name, order, numeric, act, back = name) {
+	const falling = order === `-${name}`
+	const sorted = falling || order === name
+	const next = falling ? back : sorted ? `-${name}` : name
+	return el("th", { class: numeric ? "number" : "", "aria-sort": sorted && (falling ? "descending" : "ascending") }, button(`${text}${sorted ? (falling ? " ▾" : " ▴") : ""}`, `Sort by ${text}${glossary[text] ? `: ${glossary[text]}` : ""}`, () => act(next), { class: "plain" }))
+}
 
 export const facts = texts => texts.filter(Boolean).map(text => el("p.fact", text))
 

@@ -23,7 +23,7 @@ function fixed(value, count = 3) {
 
 function timeIn(ns, show) {
 	if (!Number.isFinite(ns)) return "–"
-	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
+	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= 0.9995 * size) || [1, "ns"]
 	return `${show(ns / size)} ${unit}`
 }
 
@@ -41,6 +41,9 @@ export function seconds(s) {
 	return nanoseconds(s * 1e9)
 }
 
+// What a trial goes by everywhere: when it was tried.
+export const trialName = row => `trial ${row + 1}`
+
 export const counted = n => (Number.isFinite(n) ? Math.round(n).toLocaleString("en-US") : "–")
 
 export const plural = (n, one, many = `${one}s`) => `${counted(n)} ${n === 1 ? one : many}`
@@ -53,8 +56,14 @@ export const valueText = value => plainly(typeof value === "string" ? value : JS
 
 export function configText(config) {
 	return Object.entries(config || {})
-		.map(([name, value]) => `${name}=${valueText(value)}`)
+		.map(([name, value]) => `${/^\d/.test(name) ? "argument " : ""}${name}=${valueText(value)}`)
 		.join(" ")
+}
+
+// Of a config what is not the same in all of them.
+export function varied(ds, config) {
+	const told = ds ? Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1) : []
+	return told.length ? Object.fromEntries(told) : config
 }
 
 function pythonValue(value) {
@@ -83,7 +92,7 @@ export const workloadText = workload => [kernelText(workload), keyText(workload)
 const STATUS_TEXTS = {
 	ok: "measured",
 	untried: "never tried",
-	outraced: "stopped early, slower",
+	outraced: "stopped early",
 	constraint: "excluded by a constraint",
 	resources: "out of resources",
 	build_error: "build failed",

@@ -265,7 +265,7 @@ export class HeatMap extends Surface {
 
 	csv(name) {
 		const { input, cells } = this
-		const rows = [[input.x, input.y, "row", "time_ns", input.unit.label, "outcome", "configs", "tied_with_best"]]
+		const rows = [[input.x, input.y, "trial", "time_ns", input.unit.label, "outcome", "configs", "tied_with_best"]]
 		for (let y = 0; y < cells.high; y++) {
 			for (let x = 0; x < cells.wide; x++) {
 				const cell = y * cells.wide + x
@@ -273,7 +273,7 @@ export class HeatMap extends Surface {
 				const ns = (hidden ? this.whole.cells : cells).ns[cell]
 				const outcome = hidden ? "outside the selection" : ns >= 0 ? "ok" : cells.failed[cell] >= 0 ? input.ds.statuses[cells.failed[cell]] : "unmeasured"
 				rows.push([
-					this.across.labels[x], this.down.labels[y], cells.row[cell] >= 0 ? cells.row[cell] : "", ns,
+					this.across.labels[x], this.down.labels[y], cells.row[cell] >= 0 ? cells.row[cell] + 1 : "", ns,
 					ns >= 0 ? input.unit.of(ns, input.workload) : NaN, outcome, cells.tried[cell], cells.tie[cell]
 				])
 			}

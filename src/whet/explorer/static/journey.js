@@ -4,11 +4,16 @@ import { el, fill, note } from "./dom.js"
 import { View } from "./view.js"
 
 export class JourneyView extends View {
-	render() {
+	async render() {
 		const { id, journey } = this.workload || {}
-		const path = journey && `workloads/${id}/journey?theme=${document.documentElement.dataset.theme}`
-		if (path && path === this.path) return
-		this.path = path
-		fill(this.root, path ? el("iframe", { sandbox: "", title: "journey", src: this.source.url(path) }) : note("No journey was kept: run whet doctor with --report."))
+		const { theme } = document.documentElement.dataset
+		const key = journey ? `${id} ${theme}` : ""
+		if (key === this.key0) return
+		this.key0 = key
+		const waiting = note(journey ? "Reading the journey…" : "No journey was kept: run whet doctor with --report.")
+		fill(this.root, waiting)
+		if (!journey) return
+		const src = await this.source.journey(id, theme).catch(error => fill(this.root, note(error.message, "bad")) && null)
+		if (src && this.key0 === key) this.root.append(el("iframe", { sandbox: "", title: "journey", src, onload: () => waiting.remove() }))
 	}
 }

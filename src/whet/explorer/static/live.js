@@ -58,7 +58,7 @@ export class LiveView extends View {
 	eventText(event) {
 		const workload = this.workloads.find(one => one.id === event.workload)
 		const best = event.best > 0 ? `, best ${nanoseconds(event.best)}` : ""
-		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "outcome")}${best}`
+		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "trial")}${best}`
 	}
 
 	drawCurve() {

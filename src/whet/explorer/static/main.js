@@ -9,6 +9,7 @@ import { JourneyView } from "./journey.js"
 import { LiveView } from "./live.js"
 import { SearchView } from "./search.js"
 import { openSource } from "./source.js"
+import { SizesView } from "./sizes.js"
 import { SpaceView } from "./space.js"
 import { timings } from "./timings.js"
 import { Tour } from "./tour.js"
@@ -22,6 +23,7 @@ const VIEW_CLASSES = {
 	Cost: CostView,
 	Frontier: FrontierView,
 	Compare: CompareView,
+	Sizes: SizesView,
 	Trial: TrialView,
 	Live: LiveView,
 	Journey: JourneyView

@@ -149,6 +149,10 @@ export class Plot extends Surface {
 			pen.fillStyle = one.color
 			for (let i = 0; i < one.x.length; i++) {
 				if (!Number.isFinite(one.y[i])) continue
+				if (one.cross) {
+					this.text("✕", this.px(one.x[i]), this.py(one.y[i]), one.color)
+					continue
+				}
 				pen.beginPath()
 				pen.arc(this.px(one.x[i]), this.py(one.y[i]), one.size || 2.5, 0, 7)
 				pen.fill()

@@ -1,7 +1,7 @@
 // The table of the selected rows.
 
 import { brushEnds } from "./dataset.js"
-import { button, el, fill, figure, opens, saveCsv } from "./dom.js"
+import { button, el, fill, figure, opens, saveCsv, sortHeading } from "./dom.js"
 import { configText, counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js"
 import { timed } from "./timings.js"
 import { View } from "./view.js"
@@ -51,7 +51,7 @@ export class RowTable extends View {
 			["median_ns", "time"],
 			["status", "outcome"],
 			["cost_s", "cost, s"],
-			["order", "tried as"]
+			["order", "trial"]
 		].filter(([column]) => ds.columns[column])
 		return [...rest.slice(0, 2), ...names, ...rest.slice(2)]
 	}
@@ -72,19 +72,10 @@ export class RowTable extends View {
 		const known = this.columns()
 		const rows = ds.top(mask, this.most * (live ? 0.2 : 1), known.some(([one]) => one === column) ? column : "median_ns", descending)
 		this.drawChips(count)
-		fill(this.head, el("th.number", "#"), known.map(([name, text]) => this.heading(name, text, column, descending)))
+		fill(this.head, el("th.number", "place"), known.map(([name, text]) => sortHeading(text, name, sort, name !== "status" && ds.parameter(name)?.kind !== "str", sort => this.set({ sort }))))
 		fill(this.body, rows.map(row => this.line(row, known)))
 		this.more.hidden = rows.length >= count
 		this.more.textContent = `Show more (${counted(rows.length)} of ${counted(count)})`
-	}
-
-	heading(name, text, column, descending) {
-		const sorted = name === column
-		const next = sorted && !descending ? `-${name}` : name
-		const numeric = name !== "status" && this.ds.parameter(name)?.kind !== "str"
-		return el("th", { class: numeric ? "number" : "", "aria-sort": sorted && (descending ? "descending" : "ascending") },
-			button(`${text}${sorted ? (descending ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ sort: next }), { class: "plain" })
-		)
 	}
 
 	line(row, known) {
@@ -126,11 +117,11 @@ export class RowTable extends View {
 	csv() {
 		const { ds } = this
 		const { mask, count } = this.chosen
-		const extra = ["median_ns", "low_ns", "high_ns", "cost_s", "build_s", "order", "at_s"].filter(name => ds.columns[name])
-		const rows = [["row", ...ds.parameters.map(one => one.name), "status", ...extra, "error"]]
+		const extra = ["median_ns", "low_ns", "high_ns", "cost_s", "build_s", "at_s"].filter(name => ds.columns[name])
+		const rows = [["trial", ...ds.parameters.map(one => one.name), "status", ...extra, "error"]]
 		for (const row of ds.topByTime(mask, count, false)) {
 			rows.push([
-				row,
+				row + 1,
 				...ds.parameters.map(one => one.values[one.codes[row]]),
 				ds.status(row),
 				...extra.map(name => ds.value(row, name)),

@@ -51,7 +51,7 @@ export class SearchView extends View {
 		})
 		this.claims = figure({
 			id: "claims",
-			title: "Is it so here?",
+			title: "Does it hold here?",
 			line: "What is often said of such spaces, checked on these measurements."
 		})
 		root.append(this.replay.root, this.curve.root, this.claims.root)

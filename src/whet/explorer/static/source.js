@@ -30,6 +30,8 @@ class HttpSource {
 	runs = id => this.json(ofWorkload(id, "runs"))
 	importance = id => this.json(ofWorkload(id, "importance"))
 	trial = (id, row) => this.json(ofWorkload(id, `trials/${row}`))
+	journey = async (id, theme) => this.url(`workloads/${id}/journey?theme=${theme}`)
+	facts = id => this.json(ofWorkload(id, "facts"))
 	timeline = run => this.json(`runs/${encodeURIComponent(run)}/timeline`)
 	search = (id, query) => this.json(ofWorkload(id, `search?${new URLSearchParams(query)}`))
 	frontier = (id, query) => this.json(`frontier/${encodeURIComponent(id)}?${new URLSearchParams(query)}`)
@@ -99,6 +101,9 @@ class EmbeddedSource {
 	workloads = async () => this.part("workloads")
 	runs = async id => this.data.runs?.[id] || []
 	importance = async id => this.part("importance", id)
+	// A frame shows nothing but what has an address.
+	journey = async (id, theme) => `data:text/html;charset=utf-8,${encodeURIComponent(this.part("journeys", id).replace("<html", `<html data-theme="${theme}"`))}`
+	facts = async id => this.part("facts", id)
 	timeline = async run => this.part("timelines", run)
 	frontier = async id => this.part("frontier", id)
 	trial = async (id, row) => this.part("trials", id)[row] || this.part("trials", `${id}|${row}`)

@@ -1,13 +1,15 @@
 // The space: heat map, parallel coordinates, importance.
 
 import { Bars } from "./bars.js"
-import { SERIES, rgb, viridis } from "./colors.js"
+import { gradient } from "./canvas.js"
+import { SERIES } from "./colors.js"
 import { CLASS_NAMES, FAILED_CLASS } from "./dataset.js"
-import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
+import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, sign, swatch } from "./dom.js"
 import { UNITS, counted, inUnit, isNoise, nanoseconds, percent, plural, statusGlyph, statusText, timeTick, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
 import { Plot } from "./plot.js"
+import { Slices } from "./slices.js"
 import { timed } from "./timings.js"
 import { View, any } from "./view.js"
 
@@ -95,7 +97,8 @@ export class SpaceView extends View {
 			chart: body => new Bars(body, { label: "parameter importance", clicked: one => this.chooseX(one.name) })
 		})
 		this.bars = this.importanceFrame.chart
-		root.append(el("div.split", this.heatFrame.root, this.strip.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
+		this.slices = new Slices(this)
+		root.append(el("div.split", this.heatFrame.root, this.strip.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root, ...this.slices.parts)
 	}
 
 	axes() {
@@ -184,6 +187,7 @@ export class SpaceView extends View {
 		}
 		if (redraw("brush axes log")) timed("parallel", () => this.drawLines())
 		if (redraw("importance")) this.drawImportance()
+		if (redraw("row brush metric view")) this.slices.update(any(changed, "theme size metric"))
 	}
 
 	drawHeat() {
@@ -235,21 +239,19 @@ export class SpaceView extends View {
 	drawLegend() {
 		const { ds } = this
 		const { unit, workload } = this.heat.input
-		const bar = el("i.gradient")
-		bar.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map(s => rgb(viridis(s))).join(",")})`
 		const ends = unit.more ? [this.heat.least, this.heat.most] : [this.heat.most, this.heat.least]
 		const show = worth => (unit === UNITS.time ? inUnit(worth, unit, workload) : `${Math.round(worth * 10) / 10}`)
 		const failed = new Set(this.heat.cells.failed)
 		failed.delete(-1)
 		fill(
 			this.legend,
-			Number.isFinite(ends[0]) && el("span", "slow ", show(ends[0]), bar, show(ends[1]), " fast"),
+			Number.isFinite(ends[0]) && el("span", "slow ", show(ends[0]), gradient(), show(ends[1]), " fast"),
 			sign("★", "the pick"),
 			ds.disputed && sign("▲", "the fastest seen"),
 			sign("◆", "best of this search"),
-			sign("▢", "current"),
-			sign("▣", "clicked", "accent"),
-			sign("┄", "cannot be told from the pick"),
+			sign("▢", "the cursor"),
+			sign("▣", "the opened config", "accent"),
+			sign("┄", "tied with the pick"),
 			[...failed].map(s => sign(statusGlyph(ds.statuses[s]), statusText(ds.statuses[s]), "bad")),
 			sign("⬚", "never measured")
 		)
@@ -266,7 +268,7 @@ export class SpaceView extends View {
 			this.heatFrame.tools,
 			labelled("x", select("x axis", names, x, value => this.set({ x: value, y: value === y ? x : y }), { id: "heat-x", "data-control": "x" })),
 			labelled("y", select("y axis", names, y, value => this.set({ y: value, x: value === x ? y : x }), { id: "heat-y", "data-control": "y" })),
-			select("reduce other parameters to", [["best", "best of the rest"], ["median", "median of the rest"]], now.reduce, reduce => this.set({ reduce }), { id: "heat-reduce", "data-control": "reduce" }),
+			select("reduce other parameters to", [["best", "best over the others"], ["median", "median over the others"]], now.reduce, reduce => this.set({ reduce }), { id: "heat-reduce", "data-control": "reduce" }),
 			select("unit", units, shownUnit, unit => this.set({ unit }), { id: "heat-unit", "data-control": "unit" })
 		)
 		const constant = ds.parameters.filter(one => one.values.length < 2 && one.name !== x && one.name !== y)
@@ -322,7 +324,7 @@ export class SpaceView extends View {
 		const failed = this.heat.cells.failed[cell]
 		const size = workload.space_size
 		const items = [
-			["current", "Current", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
+			["current", "At the cursor", ns >= 0 ? inUnit(ns, unit, workload) : failed >= 0 ? statusText(ds.statuses[failed]) : "not measured"],
 			["best-found", "The pick", inUnit(ds.usable[ds.best], unit, workload)],
 			["fastest-seen", "The fastest seen", inUnit(ds.peak, unit, workload)],
 			["of-best", "Of the fastest's speed", percent(ds.share(ns))],
@@ -392,9 +394,5 @@ export class SpaceView extends View {
 function importanceText(one) {
 	const others = one.total > 0 ? `, ${percent(one.total, 2)} with others` : ""
 	return `${percent(one.share, 2)}${others}${isNoise(one) ? ", may be noise" : ""}`
-}
-
-function sign(glyph, text, kind = "") {
-	return el("span", { class: kind }, el("i.glyph", glyph), text)
 }
 

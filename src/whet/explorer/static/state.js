@@ -3,9 +3,9 @@
 const PAIRS = ["fix", "brush"]
 const LISTS = ["axes", "lanes", "open"]
 const WHOLE = ["row", "vs", "step", "budget"]
-const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs", "find", "order"]
+const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs", "find", "order", "metric", "within"]
 
-const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live", "journey"]
+const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "sizes", "trial", "live", "journey"]
 
 const each = (keys, make) => Object.fromEntries(keys.map(key => [key, make()]))
 const DEFAULTS = { view: "workloads", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []), reduce: "best" }
@@ -62,9 +62,9 @@ function unpackState(hash) {
 
 const UNDOABLE = ["brush", "axes", "log"]
 // Steps for the browser's Back; a step of a replay, a cursor or a letter of a filter is none.
-const STEPS = [...UNDOABLE, "view", "w", "x", "y", "fix", "reduce", "unit", "row", "vs", "sort", "order", "open", "lanes", "b", "c", "range"]
+const STEPS = [...UNDOABLE, "view", "w", "x", "y", "fix", "reduce", "unit", "row", "vs", "sort", "order", "open", "lanes", "b", "c", "range", "metric", "within"]
 // What makes sense for any workload; the rest is of the one that was looked at.
-const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs", "find", "order", "open"]
+const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs", "find", "order", "open", "within"]
 
 export class State {
 	constructor() {

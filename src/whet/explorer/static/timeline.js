@@ -3,7 +3,7 @@
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js"
 import { SERIES, inkOn, theme } from "./colors.js"
 import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js"
-import { isMeasured, seconds, secondsTick, statusText } from "./format.js"
+import { isMeasured, seconds, secondsTick, statusText, trialName } from "./format.js"
 
 const LANE = 30
 const NAME_ROOM = 92
@@ -181,7 +181,7 @@ export class TimelineChart extends Surface {
 			["took", seconds(spans.end[i] - spans.start[i])],
 			["from", `${seconds(spans.start[i])} to ${seconds(spans.end[i])}`],
 			spans.status[i] && ["outcome", statusText(spans.status[i])],
-			spans.row[i] >= 0 && ["trial", `row ${spans.row[i]}; click to open`]
+			spans.row[i] >= 0 && ["", `${trialName(spans.row[i])}; click to open`]
 		])
 	}
 

@@ -3,8 +3,8 @@
 import { SMALL_FONT, Surface, ticks } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
 import { diffPane, stageButtons } from "./diff.js"
-import { button, clamp, copy, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
-import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, pythonText, seconds, statusText, tritonText, unitOf, valueText } from "./format.js"
+import { button, clamp, copy, el, figure, fill, headCells, labelled, note, saveCsv, select } from "./dom.js"
+import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, pythonText, seconds, statusText, trialName, tritonText, unitOf, valueText, varied } from "./format.js"
 import { View, any } from "./view.js"
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
@@ -22,7 +22,7 @@ export class TrialView extends View {
 		this.samples = figure({
 			id: "samples",
 			title: "Samples",
-			shows: () => `Samples of row ${this.trial?.row}`,
+			shows: () => `Samples of ${trialName(this.trial?.row)}`,
 			csv: () => this.samplesCsv(),
 			chart: body => new Surface(body, { label: "distribution of samples", focus: false })
 		})
@@ -59,7 +59,7 @@ export class TrialView extends View {
 			return
 		}
 		const ask = one => this.source.trial(workload.id, one).catch(error => ({ row, why: error.message, config: ds.config(one), status: ds.status(one), error: ds.error(one) }))
-		const [trial, other] = await Promise.all([ask(row), vs in ds.usable ? ask(vs) : null])
+		const [trial, other] = await Promise.all([ask(row), vs in ds.usable && vs !== row ? ask(vs) : null])
 		if (this.workload !== workload || this.row() !== row) return
 		Object.assign(this, { trial, other })
 		this.drawTools(row)
@@ -77,17 +77,24 @@ export class TrialView extends View {
 			button("‹ faster", "The next faster config", () => at(-1), { disabled: !(rank > 1), id: "faster" }),
 			button("slower ›", "The next slower config", () => at(1), { disabled: !(rank < ds.fastest.length), id: "slower" }),
 			button("pick", "The config that was picked", () => this.set({ row: ds.best }), { id: "to-best" }),
-			now.vs === null
-				? button("Compare with…", "Keep this config and compare it with the next one you open", () => this.set({ vs: row }), { id: "compare-with" })
-				: button("Stop comparing", "Show one config", () => this.set({ vs: null }), { id: "compare-with" })
+			labelled("compare with", select("what to compare it with", this.partners(row), now.vs === row || !(now.vs in ds.usable) ? "" : `${now.vs}`, vs => this.set({ vs: vs ? Number(vs) : null }), { id: "compare-with" }))
 		)
+	}
+
+	// The pick, the fastest, the neighbours in time, and whatever it is compared with now.
+	partners(row) {
+		const { ds, now } = this
+		const at = ds.fastest.indexOf(row)
+		const rows = [ds.best, ds.quickest, ds.firstRow, ...ds.fastest.slice(0, 5), ...ds.fastest.slice(Math.max(0, at - 2), at + 3), now.vs]
+		const told = one => [trialName(one), one === ds.firstRow ? "the first config" : ds.standingText(one), nanoseconds(ds.usable[one]), configText(varied(ds, ds.config(one)))].filter(Boolean).join(", ")
+		return [["", "–"], ...[...new Set(rows)].filter(one => one in ds.usable && one !== row).map(one => [`${one}`, told(one)])]
 	}
 
 	drawFacts(row) {
 		const { trial, other } = this
 		this.facts.caption.textContent = other
-			? `Row ${row}, beside row ${other.row}, which it is compared with: what differs is marked.`
-			: LINE
+			? `This is ${trialName(row)}, beside ${trialName(other.row)}, which it is compared with: what differs is marked.`
+			: `This is ${trialName(row)}. ${LINE}`
 		const theirs = other && new Map(this.lines(other))
 		fill(
 			this.facts.body,
@@ -95,7 +102,7 @@ export class TrialView extends View {
 			this.copies(trial.config),
 			trial.error && el("pre.error", { "data-trial": "error", text: trial.error }),
 			el("table.rows.facts",
-				other && headCells(["", `row ${row}`, `row ${other.row}`]),
+				other && headCells(["", trialName(row), trialName(other.row)]),
 				el("tbody", this.lines(trial).map(([name, value]) => {
 					const beside = theirs && (theirs.get(name) ?? "–")
 					return el("tr", { class: theirs && beside !== value ? "differs" : null, "data-fact": name }, el("td.soft", name), el("td", value), theirs && el("td", beside))
@@ -232,7 +239,7 @@ export class TrialView extends View {
 			fill(this.code.body, el("pre.code", { tabindex: "0", "data-ir": stage, text: mine }))
 			return
 		}
-		fill(this.code.body, diffPane(stage, theirs, mine, `row ${other.row}`, `row ${trial.row}`))
+		fill(this.code.body, diffPane(stage, theirs, mine, trialName(other.row), trialName(trial.row)))
 	}
 
 	samplesCsv() {

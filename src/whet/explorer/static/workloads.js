@@ -2,7 +2,7 @@
 
 import { SERIES } from "./colors.js"
 import { extent } from "./dataset.js"
-import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js"
+import { button, el, figure, fill, note, opens, saveCsv, sortHeading, swatch } from "./dom.js"
 import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, plural, seconds, statusText, workloadText } from "./format.js"
 import { COMMANDS, EMPTY, View } from "./view.js"
 
@@ -15,8 +15,8 @@ const COLUMNS_SHOWN = [
 	["key", "key", keyText],
 	["device", "device", w => w.device],
 	["best", "best", w => (w.best ? w.best.ns : Infinity)],
-	["speedup", "over first", w => -(w.speedup || 0)],
-	["typical", "over typical", w => -(w.typical_ns && w.best ? w.typical_ns / w.best.ns : 0)],
+	["speedup", "speed-up", w => -(w.speedup || 0)],
+	["typical", "over the median", w => -(w.typical_ns && w.best ? w.typical_ns / w.best.ns : 0)],
 	["roofline", "of roofline", w => -(w.roofline_ns && w.best ? w.roofline_ns / w.best.ns : 0)],
 	["trials", "configs by outcome", w => -w.configs],
 	["cost", "cost", w => -w.cost_s],
@@ -53,13 +53,7 @@ export class WorkloadsView extends View {
 	}
 
 	heading(name, text) {
-		const { order } = this.now
-		const sorted = order?.replace(/^-/, "") === name
-		const falling = sorted && order.startsWith("-")
-		const next = { [name]: `-${name}`, [`-${name}`]: null }[order]
-		return el("th", { class: ["best", "speedup", "typical", "roofline", "cost"].includes(name) ? "number" : "", "aria-sort": sorted && (falling ? "descending" : "ascending") },
-			button(`${text}${sorted ? (falling ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ order: next === undefined ? name : next }), { class: "plain" })
-		)
+		return sortHeading(text, name, this.now.order, ["best", "speedup", "typical", "roofline", "cost"].includes(name), order => this.set({ order }), null)
 	}
 
 	// Workloads of one kernel on one device, behind one row that says what they have in common.
@@ -146,7 +140,7 @@ export class WorkloadsView extends View {
 
 	bar(w) {
 		const tried = this.known.filter(status => w.trials?.[status])
-		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ") + (w.rows > w.configs ? `; ${counted(w.rows)} outcomes with earlier ones` : "")
+		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ") + (w.rows > w.configs ? `; ${counted(w.rows)} trials, with earlier ones of the same configs` : "")
 		return el("div.stacked", el("div.stack", { title, role: "img", "aria-label": title }, tried.map(status => {
 			const part = el("i")
 			part.style.width = `${(100 * w.trials[status]) / w.configs}%`
@@ -156,7 +150,7 @@ export class WorkloadsView extends View {
 	}
 
 	csv() {
-		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "paired", "roofline_share", "configs", "outcomes", "cost_s", "result"]]
+		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "paired", "roofline_share", "configs", "trials", "cost_s", "result"]]
 		for (const w of this.workloads) {
 			const best = w.best || {}
 			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.paired, w.roofline_ns / best.ns, w.configs, w.rows, w.cost_s, result(w)])
@@ -165,7 +159,7 @@ export class WorkloadsView extends View {
 	}
 }
 
-const result = w => w.exact !== true ? "inherited" : w.provisional ? "provisional" : "exact"
+const result = w => w.exact !== true ? "inherited" : w.provisional ? "provisional" : "tuned"
 
 function meter(share) {
 	const made = el("div.meter", el("i"), el("span", percent(share, 2)))
