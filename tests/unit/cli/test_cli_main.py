@@ -74,6 +74,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "best",
         "show",
         "explore",
+        "mcp",
         "jit",
         "schedule",
         "store",

@@ -14,7 +14,6 @@ from whet.cli.arguments.options import (
     read_keys,
     resolved,
 )
-from whet.cli.arguments.reading import check_there
 from whet.core.budget import Budget
 from whet.core.errors import UsageError, did_you_mean, install_extra
 
@@ -65,8 +64,6 @@ def mcp(
         raise UsageError("FILE.py:NAME, --budget and --key are for --allow tune")
     read_keys(key or (), None)
     settings = resolved(store=store).settings
-    if store is not None and not allowed:
-        check_there(store)
     try:
         from whet.mcp.allowance import Allowance
     except ImportError as error:
