@@ -3,7 +3,9 @@ more than outcomes: source, intermediate code, the device, and a model to ask.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,3 +50,28 @@ class TuningContext:
     code: Mapping[str, str] = field(default_factory=dict)
     advise: Callable[[str], str] | None = None
     keep: Callable[[Exchange], None] | None = None
+
+
+class PromptShown(BaseException):
+    """In place of a tuning, what it would have sent first. No `except Exception` is meant by it."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.told = told
+
+
+_showing: ContextVar[bool] = ContextVar("showing", default=False)
+
+
+@contextmanager
+def showing_prompts() -> Iterator[None]:
+    """Tunings in here raise `PromptShown`; nothing is sent, built or stored."""
+    token = _showing.set(True)
+    try:
+        yield
+    finally:
+        _showing.reset(token)
+
+
+def shows_prompts() -> bool:
+    return _showing.get()

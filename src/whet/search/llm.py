@@ -22,11 +22,13 @@ from whet.learn.prior import Prior
 from whet.search.gp import TwoViews
 from whet.search.modelled import Singles
 
-# A proposal has to promise this share of what the most promising config does. Each success takes a
-# step off it, anything else adds one, and at 1 no proposal is taken any more.
+# A proposal has to promise this share of what the most promising config does. Each that is the
+# fastest so far takes a step off it, and each that is not among the fastest adds one; at 1 no
+# proposal is taken any more.
 SHARE, STEP = 0.7, 0.25
-# A proposal is a success where no more than so many are faster.
 AMONG = 2
+# Of so many configs in a row one at most is a proposal.
+APART = 3
 # So many outcomes lie between two questions, and twice as many after each answer without a success.
 EVERY, LEAST = 8, 2
 # So many are asked for at once, and looked at in an answer.
@@ -67,7 +69,7 @@ class Llm(TwoViews):
         self._trials: dict[Config, Trial] = {}
         self._proposals: dict[int, None] = {}
         self._taken: dict[int, None] = {}
-        self._share, self._turned = SHARE, False
+        self._share, self._since = SHARE, APART
         self._gap, self._next_question, self._useless = EVERY, 0, 0
 
     @property
@@ -85,10 +87,10 @@ class Llm(TwoViews):
             del self._taken[row]
             ns = self._outcomes.logs.get(row)
             faster = sum(one < ns for one in self._outcomes.logs.values()) if ns else 0
-            if ns is not None and faster <= AMONG:
+            if ns is not None and not faster:
                 self._share = max(0.0, self._share - STEP)
                 self._gap = max(LEAST, self._gap // 2)
-            else:
+            elif ns is None or faster > AMONG:
                 self._share = min(1.0, self._share + STEP)
 
     def _surround(self) -> None:
@@ -103,15 +105,14 @@ class Llm(TwoViews):
             self._gap *= 2
 
     def _preferred(self, gain: Singles, row: int) -> int:
-        """Never two in a row, so that half of the search at least is `auto`'s."""
         open_to = [one for one in self._proposals if self._candidates.free[one]]
         best = max(open_to, key=lambda one: float(gain[one]), default=None)
-        self._turned = not self._turned and best is not None and self._share < 1
-        if best is None or not self._turned or gain[best] < self._share * gain[row]:
-            self._turned = False
+        self._since += 1
+        trusted = self._share < 1 and self._since >= APART
+        if best is None or not trusted or gain[best] < self._share * gain[row]:
             return row
         del self._proposals[best]
-        self._taken[best] = None
+        self._taken[best], self._since = None, 0
         return best
 
     def _answered(self) -> list[Config]:
