@@ -2,6 +2,8 @@
 
 Nothing is sent unless `llm_url` is set. The key is read where it is used, and is no part of the
 settings, a record, a log or an error; what a server says is cleaned of it.
+
+Why it is so: docs/decisions/agents.md.
 """
 
 from __future__ import annotations

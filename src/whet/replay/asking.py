@@ -2,6 +2,8 @@
 
 All of it is a file of JSON lines, from which the search is made again each time: first what it is a
 search of, then every question and every answer in their order. The same file gives the same search.
+
+Why it is so: docs/decisions/agents.md.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _FAILURES = tuple(str(status) for status in Status if status.failed)
 
 
 def read_json(said: str, what: str) -> Any:
-    """JSON as the standard has it: no NaN, nothing twice."""
+    """JSON as the standard has it, which knows no NaN."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no number of JSON")

@@ -5,6 +5,8 @@ it promises nearly as much itself. How much less it may promise follows its succ
 turn out well are soon taken on trust, and those that do not are hardly ever taken, so that useless
 answers cost little. What is asked, and of whom, is the context's business: here nothing is sent,
 and an answer is text in which configs are looked for.
+
+Why it is so: docs/decisions/agents.md.
 """
 
 from __future__ import annotations
