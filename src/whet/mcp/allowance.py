@@ -106,6 +106,8 @@ class Allowance:
             began, tried = anyio.current_time(), granted.trials or 0
             try:
                 done = await _whet([*words, "--", target], most, progress, granted.seconds)
+                if done.code == UsageError.exit_code:  # nothing was begun
+                    tried = 0
                 told = _result(done)
                 tried = _tried(told)
                 return told
@@ -159,15 +161,19 @@ async def _whet(
     assert process.stdout is not None
     assert process.stderr is not None
 
+    ended = anyio.Event(), anyio.Event()
+
     async def results(stream: anyio.abc.ByteReceiveStream) -> None:
         nonlocal out
         async for text in TextReceiveStream(stream, errors="replace"):
             out = (out + text)[:MOST_OUTPUT]
+        ended[0].set()
 
     async def words_said(stream: anyio.abc.ByteReceiveStream) -> None:
         nonlocal said
         async for text in TextReceiveStream(stream, errors="replace"):
             said = (said + text)[-MOST_SAID:]
+        ended[1].set()
 
     async def tell() -> None:
         began = anyio.current_time()
@@ -180,10 +186,12 @@ async def _whet(
         with anyio.move_on_after(most_s) as limit:
             async with anyio.create_task_group() as group:
                 group.start_soon(tell)
-                async with anyio.create_task_group() as streams:
-                    streams.start_soon(results, process.stdout)
-                    streams.start_soon(words_said, process.stderr)
+                group.start_soon(results, process.stdout)
+                group.start_soon(words_said, process.stderr)
                 await process.wait()
+                with anyio.move_on_after(PROGRESS_S):  # what it has started may hold them open
+                    for one in ended:
+                        await one.wait()
                 group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):

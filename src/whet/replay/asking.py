@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from whet._version import __version__
 from whet.core.budget import Budget
 from whet.core.config import Config, frozen_values
 from whet.core.decoding import number, text, whole
-from whet.core.errors import SpaceError, StoreError, UsageError, did_you_mean
+from whet.core.errors import SpaceError, UsageError, did_you_mean
 from whet.core.process import user_and_host
 from whet.core.run import Outcome, Run, Stop
 from whet.core.space import Space
@@ -422,8 +423,11 @@ def opened(
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open(path, "a+b"))
-        except OSError as error:
-            raise UsageError(f"cannot open {path}: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"cannot open {path}: {why}") from None
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"{path} is no plain file; choose another for the session")
         fcntl.flock(file, fcntl.LOCK_EX)
         session = _read(path, file, begin)
         if before is not None:
@@ -474,12 +478,3 @@ def _event(data: Mapping[str, Any]) -> Event:
     if "budget" in data:
         return Budget.from_json(data["budget"])
     return tuple(Told.from_json(one) for one in data["told"])
-
-
-def kept_in(store: Store, session: Session, path: Path) -> None:
-    """As `keep`; where the store cannot be written, says that nothing is lost."""
-    try:
-        session.keep(store)
-    except StoreError as error:
-        error.add_note(f"{path} has the results; 'whet tell {path}' brings them to the store later")
-        raise

@@ -212,6 +212,11 @@ def test_a_wrong_space_is_one_line_and_begins_no_session(whet: Whet, space: str,
     assert "new session" in one_line(whet("ask", "s.jsonl"))
 
 
+def test_what_is_no_plain_file_is_no_session(whet: Whet) -> None:
+    for place in ("/dev/null", "/", "nowhere/s.jsonl", "\0"):
+        assert len(one_line(whet("ask", place, "--space", TEXT))) > 20
+
+
 def test_a_session_is_one_search(whet: Whet, asked: Asked) -> None:
     asked("--space", TEXT, "--seed", "1")
     for option in (("--seed", "2"), ("--search", "grid"), ("--space", "[{}]"), ("--kernel", "k")):
@@ -256,6 +261,7 @@ def test_a_store_that_cannot_be_written_loses_nothing(asked: Asked, tell: Tell, 
     Path("s.db").mkdir()
     ran = tell(result_of(one))
     assert ran.code != 0
+    assert "s.jsonl has the results; 'whet tell s.jsonl'" in ran.err
     Path("s.db").rmdir()
     assert json.loads(tell().out)["tried"] == 1
     with open_store("s.db", read_only=True) as store:

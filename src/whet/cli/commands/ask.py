@@ -20,7 +20,7 @@ from whet.cli.arguments.options import (
     resolved,
 )
 from whet.core.config import Config
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, WhetError
 from whet.core.run import Coverage
 from whet.engine.settings import Settings
 from whet.store import open_store
@@ -198,11 +198,15 @@ def _check_same(
 
 
 def _keep(session: Session, settings: Settings, path: Path) -> None:
-    from whet.replay.asking import kept_in
-
-    if session.told:
+    if not session.told:
+        return
+    try:
         with open_store(settings.store, direct=True) as store:
-            kept_in(store, session, path)
+            session.keep(store)
+    except WhetError as error:
+        again = f"'whet tell {path}' brings them to the store later"
+        error.add_note(f"{path} has the results; {again}")
+        raise
 
 
 def _listed(configs: list[Config]) -> list[dict[str, Any]]:
