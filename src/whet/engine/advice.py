@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -66,10 +66,10 @@ def secret(named: str) -> str:
 class Endpoint:
     """OpenAI's chat completions, or Anthropic's messages where the URL ends like theirs."""
 
-    url: str
+    url: str = field(repr=False)
     model: str
-    headers: Mapping[str, str]
-    secrets: tuple[str, ...]
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
     certificates: str | None = None
     timeout_s: float = 60.0
 

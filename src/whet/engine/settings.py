@@ -105,10 +105,10 @@ class Settings:
     record_values: int = 4096
     wait_limit_s: float | None = None
     direct: bool = False
-    llm_url: str | None = None
+    llm_url: str | None = field(default=None, repr=False)
     llm_model: str | None = None
-    llm_key: str | None = None
-    llm_headers: str | None = None
+    llm_key: str | None = field(default=None, repr=False)
+    llm_headers: str | None = field(default=None, repr=False)
     llm_certificates: str | None = None
     llm_timeout_s: float = 60.0
 

@@ -181,6 +181,11 @@ def test_a_key_in_the_wrong_place_is_refused_and_not_repeated(name: str, value: 
     assert f"{name} (flag" in str(refused.value)
 
 
+def test_what_is_printed_of_an_endpoint_has_no_key(settings: Settings) -> None:
+    given = replace(settings, llm_headers=f"x-token: {KEY}", llm_url=f"https://h/v1?key={KEY}")
+    assert KEY not in repr(given) + repr(Endpoint.of(given)) + str(Endpoint.of(given).shown("x"))
+
+
 def test_a_key_that_is_not_there_is_said_without_its_name() -> None:
     given = Settings(llm_url="http://h/v1", llm_model="m", llm_key="NO_SUCH_VARIABLE_4711")
     with pytest.raises(UsageError) as refused:

@@ -389,6 +389,15 @@ def test_what_is_allowed_is_said_in_full(
     assert said in " ".join(refused(Ran(code, captured.out, captured.err)).split())
 
 
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "whet.mcp.server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.server", None)  # as if it were not installed
+    assert main(["mcp"]) == 2
+    assert "pip install '.[mcp]'" in capsys.readouterr().err
+
+
 def test_a_budget_is_granted_only_from_what_is_left() -> None:
     allowance = Allowance(("a.py:x", "b.py:y"), (), Budget(60.0, 10))
     assert allowance.granted("10s") == Budget(10.0, 10)

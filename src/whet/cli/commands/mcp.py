@@ -65,6 +65,7 @@ def mcp(
     read_keys(key or (), None)
     settings = resolved(store=store).settings
     try:
+        import whet.mcp.server  # noqa: F401
         from whet.mcp.allowance import Allowance
     except ImportError as error:
         raise UsageError(f"the server needs the extra mcp: {install_extra('mcp')}") from error
