@@ -25,9 +25,9 @@ from whet.search.gp import TwoViews
 from whet.search.modelled import Singles
 
 # A proposal has to promise this share of what the most promising config does. Each that is the
-# fastest so far takes a step off it, and each that is not among the fastest adds one; at 1 no
-# proposal is taken any more.
-SHARE, STEP = 0.7, 0.25
+# fastest so far lowers it, one that is among the fastest raises it a little, any other more; at 1
+# no proposal is taken any more.
+SHARE, LOWERED, LITTLE_RAISED, RAISED = 0.7, 0.35, 0.1, 0.25
 AMONG = 2
 # Of so many configs in a row one at most is a proposal.
 APART = 3
@@ -74,11 +74,6 @@ class Llm(TwoViews):
         self._share, self._since = SHARE, APART
         self._gap, self._next_question, self._useless = EVERY, 0, 0
 
-    @property
-    def prompt(self) -> str:
-        """What would be asked now."""
-        return self._prompt()
-
     def _told(self, trials: Sequence[Trial]) -> None:
         self._trials.update((trial.config, trial) for trial in trials)
         super()._told(trials)
@@ -90,10 +85,11 @@ class Llm(TwoViews):
             ns = self._outcomes.logs.get(row)
             faster = sum(one < ns for one in self._outcomes.logs.values()) if ns else 0
             if ns is not None and not faster:
-                self._share = max(0.0, self._share - STEP)
+                self._share = max(0.0, self._share - LOWERED)
                 self._gap = max(LEAST, self._gap // 2)
-            elif ns is None or faster > AMONG:
-                self._share = min(1.0, self._share + STEP)
+            else:
+                raised = RAISED if ns is None or faster > AMONG else LITTLE_RAISED
+                self._share = min(1.0, self._share + raised)
 
     def _surround(self) -> None:
         """Before candidates are rated: what is proposed joins them."""
@@ -118,7 +114,7 @@ class Llm(TwoViews):
         return best
 
     def _answered(self) -> list[Config]:
-        prompt, answer, error = self._prompt(), "", ""
+        prompt, answer, error = self.prompt, "", ""
         taken: list[tuple[Config, str]] = []
         refused: list[str] = []
         try:
@@ -131,7 +127,9 @@ class Llm(TwoViews):
             self._context.keep(kept)
         return [config for config, _ in taken]
 
-    def _prompt(self) -> str:
+    @property
+    def prompt(self) -> str:
+        """What would be asked now."""
         context, space = self._context, self._space
         trials = list(self._trials.values())
         works = sorted(
