@@ -92,10 +92,13 @@ COMMANDS = (
     CommandPlace(
         "precompile", "precompile:precompile", "Compile a kernel for GPUs, without one.", TUNE
     ),
+    CommandPlace("ask", "ask:ask", "Ask which configs to try next, from any program.", TUNE),
+    CommandPlace("tell", "ask:tell", "Report what came of configs that were asked for.", TUNE),
     CommandPlace("demo", "demo:demo", "Tune a matrix product on this machine.", TUNE),
     CommandPlace("best", "best:best", "Show the best known config.", LOOK),
     CommandPlace("show", "show:show", "Show a kernel, its trials, space, history or cost.", LOOK),
     CommandPlace("explore", "explore:explore", "Look at results in the browser.", LOOK),
+    CommandPlace("mcp", "mcp:mcp", "Serve results to agents (Model Context Protocol).", LOOK),
     CommandPlace("jit", "jit:jit", "Show what Triton compiled for a program, and why.", LOOK),
     CommandPlace("schedule", "schedule:schedule", "Look at the schedule of an MLIR program.", LOOK),
     CommandsPlace(

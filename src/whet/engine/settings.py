@@ -69,7 +69,9 @@ class Settings:
     with a missed key. `wait_limit_s` is how long calls of one kernel may wait for tunings, all
     together; None is without end. With `direct` a tuned Triton kernel is launched without Triton's
     binder where that is the same launch. With `inductor`, `install` takes what `torch.compile`
-    tunes as well.
+    tunes as well. `llm_url` is where the strategy `llm` asks, `llm_key` the name of an environment
+    variable or a file that has the key, and `llm_headers` are more headers, in which `$NAME` stands
+    for a variable's text; nothing is sent without a URL.
     """
 
     store: str | None = None
@@ -105,6 +107,12 @@ class Settings:
     wait_limit_s: float | None = None
     direct: bool = False
     inductor: bool = False
+    llm_url: str | None = field(default=None, repr=False)
+    llm_model: str | None = None
+    llm_key: str | None = field(default=None, repr=False)
+    llm_headers: str | None = field(default=None, repr=False)
+    llm_certificates: str | None = None
+    llm_timeout_s: float = 60.0
 
     @property
     def first_call_s(self) -> float:
@@ -202,6 +210,28 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
     return parse
 
 
+def _llm_url(value: Any) -> str:
+    text = _text(value)
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise ValueError
+    return text
+
+
+def _secret_name(value: Any) -> str:
+    """What a key looks like is refused: it belongs where this name leads to."""
+    text = _text(value)
+    if not re.fullmatch(r"[A-Za-z_]\w*", text) and not os.path.exists(os.path.expanduser(text)):
+        raise ValueError
+    return os.path.expanduser(text)
+
+
+def _headers(value: Any) -> str:
+    from whet.engine.advice import read_headers
+
+    read_headers(_text(value))
+    return _text(value)
+
+
 def _yes_or_no(value: Any) -> bool:
     if isinstance(value, str):
         value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
@@ -256,10 +286,19 @@ _TABLE: dict[str, _Setting] = {
     "wait_limit": _Setting("wait_limit_s", _seconds_or_none, "a time, such as 10s, or none"),
     "direct": _Setting("direct", _yes_or_no, "yes or no"),
     "inductor": _Setting("inductor", _yes_or_no, "yes or no"),
+    "llm_url": _Setting("llm_url", _llm_url, "https://host/v1 without a password"),
+    "llm_model": _Setting("llm_model", _text, "the name of a model"),
+    "llm_key": _Setting("llm_key", _secret_name, "the name of a variable or file with the key"),
+    "llm_headers": _Setting("llm_headers", _headers, "Name: value; Name: $VARIABLE"),
+    "llm_certificates": _Setting("llm_certificates", _text, "the path of a file of certificates"),
+    "llm_timeout": _Setting("llm_timeout_s", _seconds, "a time, such as 30s or 2m"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)
+
+# Somebody may have put into these what nobody should read: they are not repeated.
+SECRET = ("llm_url", "llm_key", "llm_headers")
 
 # Names of 0.1 that are still taken, with a note. What has no new name does nothing any more.
 _RENAMED = {"wedge": "stall_timeout", "race": None}
@@ -337,6 +376,8 @@ def parse_setting(name: str, value: Any, source: SettingSource | None = None) ->
         return setting.parse(value)
     except (ValueError, OverflowError, BudgetError):
         where = "" if source is None else f" ({source})"
+        if name in SECRET:
+            raise SettingsError(f"{name}{where} is not valid; use {setting.valid}") from None
         raise SettingsError(
             f"{name} = {value!r}{where} is not valid; use {setting.valid}"
         ) from None

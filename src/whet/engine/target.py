@@ -63,7 +63,8 @@ class Target(Protocol):
 
     What a target may have, each by itself: `mode`, whether it may be tuned; `lock`, the file that
     alone says what is chosen; `bit_check`, by which its configs must give the same bits; `samples`,
-    how many are taken of each config. None is as if it had none.
+    how many are taken of each config; `source_text`, for a strategy that reads it. None is as if it
+    had none.
 
     What else it may be: `QuickSpace`, `FromFile`, `Claiming`, `Placeable`, `KeepsCode`,
     `BuiltAhead`, `DividedBuilds`, `OnDevices`, `Traceable`, `Relaunchable`.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from whet.core.budget import Budget
+from whet.core.context import shows_prompts
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.mode import Effort, Mode, checked_effort
 from whet.core.process import memory_info
@@ -23,7 +24,7 @@ from whet.engine.log import log_event
 from whet.engine.recall import keep_place, located, new_run, recalled
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import KeepsCode, Target
-from whet.search import RACED_WHOLE, check_search
+from whet.search import RACED_WHOLE, check_search, takes_context
 from whet.store import open_store
 
 # Imported where they are used: what the store answers needs no run, and a new process should have
@@ -140,6 +141,10 @@ def tune(
         fixed = settings.samples or (0 if plan is None or callable(plan) else plan.fixed_samples)
         workload = located(target)
         known = recalled(target, workload, opened, settings, fixed or 0)
+        if shows_prompts():
+            from whet.engine.advice import show_prompt
+
+            show_prompt(target, workload, opened, settings, budget, [*known.settled.values()])
         unheard = on_event is None and not _in_a_group()
         if unheard and known.answers(target.space, budget, settings.effort, confirm):
             run = new_run(workload, target.space, settings, budget, name, time.time())
@@ -312,11 +317,17 @@ def _strategy(
         from whet.engine.recall import learned
 
         prior = learned(store, target.workload(), space, guess=not quick)
+    context = None
+    if takes_context(search):
+        from whet.engine.advice import context_of
+
+        workload = target.workload()
+        context = context_of(target, workload, store, settings, budget, store.trials(workload.id))
     if quick:
         from whet.search.quick import Quick  # brings the models with it
 
         return Quick(space, settings.seed, transfer=prior)
-    return make_strategy(search, space, settings.seed, prior, whole=whole)
+    return make_strategy(search, space, settings.seed, prior, whole=whole, context=context)
 
 
 def _why_empty(space: Space) -> str:

@@ -102,24 +102,46 @@ def stage_text(subject: Subject, row: int, stage: str) -> str:
 
 def occupancy_of(trial: Trial, device: Device) -> float | None:
     """The share of warps that can be resident, for a Triton config whose registers are known."""
+    used = _resources(trial)
+    return None if used is None else _occupancy(device.architecture, *used)
+
+
+def occupancy_limits(trial: Trial, device: Device) -> dict[str, Any] | None:
+    """How many blocks of it each resource of a multiprocessor has room for, and which of these has
+    the least."""
+    from whet.targets.triton.packed.architectures import resident_blocks
+
+    used, unit = _resources(trial), _unit(device.architecture)
+    held = None if used is None or unit is None else resident_blocks(unit, *used)
+    if held is None:
+        return None
+    least = min(held.values())
+    return {"blocks": held, "limited_by": [name for name, many in held.items() if many == least]}
+
+
+def _resources(trial: Trial) -> tuple[int, int, int] | None:
     warps, registers = trial.config.get("num_warps"), _fact(trial, "registers")
     shared = _fact(trial, "shared_bytes")
-    if type(warps) is not int or registers is None or shared is None:
-        return None
-    return _occupancy(device.architecture, warps, registers, shared)
+    known = type(warps) is int and registers is not None and shared is not None
+    return (warps, registers, shared) if known else None  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=1024)
 def _occupancy(architecture: str, warps: int, registers: int, shared: int) -> float | None:
-    # Imported when used: it is the target's to know what a multiprocessor holds.
-    from whet.targets.triton.packed.architectures import architecture as known
     from whet.targets.triton.packed.architectures import occupancy
 
+    unit = _unit(architecture)
+    return None if unit is None else occupancy(unit, warps, registers, shared)
+
+
+def _unit(architecture: str) -> Any:
+    # Imported when used: it is the target's to know what a multiprocessor holds.
+    from whet.targets.triton.packed.architectures import architecture as known
+
     try:
-        unit = known(architecture).unit
+        return known(architecture).unit
     except WhetError:
         return None
-    return None if unit is None else occupancy(unit, warps, registers, shared)
 
 
 def _fact(trial: Trial, name: str) -> int | None:

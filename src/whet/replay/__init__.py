@@ -2,7 +2,8 @@
 
 `table.py` is what a table is, `files.py` how it is kept, `recording.py` makes one from stores, and
 `reading.py` reads other people's. `simulation.py` tunes on a table and `lab.py` does so many times;
-`scores.py`, `pareto.py` and `frontier.py` say what came of it.
+`scores.py`, `pareto.py` and `frontier.py` say what came of it. `asking.py` is a search that a
+program outside carries out.
 
 Why it is so: docs/decisions/laboratory.md.
 """

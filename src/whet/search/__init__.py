@@ -17,6 +17,7 @@ from whet.core.plugins import Plugin, find_plugin, plugin_names
 
 if TYPE_CHECKING:
     from whet.core.config import Config
+    from whet.core.context import TuningContext
     from whet.core.space import Space
     from whet.core.trial import Trial
     from whet.learn.prior import Prior
@@ -81,9 +82,11 @@ _CLASSES = {
     "tpe": "whet.search.tpe:Tpe",
     "forest": "whet.search.forest:Forest",
     "evolve-model": "whet.search.evolve_model:EvolveModel",
+    "llm": "whet.search.llm:Llm",
 }
 
-STRATEGIES = tuple(_CLASSES)
+# Those that need nothing but a space; `llm` also needs a model to ask.
+STRATEGIES = tuple(name for name in _CLASSES if name != "llm")
 
 _NEEDED = ("name", "ask", "tell")
 
@@ -111,8 +114,17 @@ def check_search(search: str | Strategy) -> None:
 
 def takes_prior(search: str) -> bool:
     """Whether the strategy of that name can learn from other workloads."""
+    return _takes(search, "transfer")
+
+
+def takes_context(search: str) -> bool:
+    """Whether the strategy of that name wants to know more than outcomes."""
+    return _takes(search, "context")
+
+
+def _takes(search: str, name: str) -> bool:
     made = _plugin(search).part if search not in _CLASSES else _class(search)
-    return "transfer" in _parameters(made)
+    return name in _parameters(made)
 
 
 def make_strategy(
@@ -122,18 +134,20 @@ def make_strategy(
     transfer: Prior | None = None,
     *,
     whole: bool | None = None,
+    context: TuningContext | None = None,
 ) -> Strategy:
     """The strategy of that name for `space`; an instance is used as it is.
 
-    `transfer` is what is known beforehand, and `whole` says whether everything will be tried, None
-    where that is open; a strategy that has no use for them goes without.
+    `transfer` is what is known beforehand, `whole` says whether everything will be tried, None
+    where that is open, and `context` is what is known of the kernel; a strategy that has no use for
+    them goes without.
     """
     check_search(search)
     if not isinstance(search, str):
         return _with_guided(search)
     plugin = None if search in _CLASSES else _plugin(search)
     made = _class(search) if plugin is None else plugin.part
-    offered = {"transfer": transfer, "whole": whole}
+    offered = {"transfer": transfer, "whole": whole, "context": context}
     taken = _parameters(made)
     given = {name: value for name, value in offered.items() if value is not None and name in taken}
     if plugin is None:

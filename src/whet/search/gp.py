@@ -204,9 +204,13 @@ class GaussianProcess(Modelled):
         self._surround()
         gain = self._succeeding().astype(np.float32)
         gain *= self._expected_gain()
-        row = self._most(gain, np.flatnonzero(self._candidates.free))
+        row = self._preferred(gain, self._most(gain, np.flatnonzero(self._candidates.free)))
         if gain[row] < LITTLE and self._turn % POLISH_EVERY == 0:
             return self._polished(gain, row)
+        return row
+
+    def _preferred(self, gain: Singles, row: int) -> int:
+        """The row that promises most, or another that somebody else speaks for."""
         return row
 
     def _expected_gain(self, doubt: float = 1.0) -> Floats:

@@ -1,7 +1,7 @@
 """What lies beside a store's file: `runs.db` has the folders `locks`, `runs.db.models`,
 `runs.db.columns` with what an explorer has read, `runs.db.ir` with intermediate code,
-`runs.db.journeys` with reports of models, and `runs.db.jit` with the specializations of kernels
-that programs have met."""
+`runs.db.journeys` with reports of models, `runs.db.llm` with what models were asked and said, and
+`runs.db.jit` with the specializations of kernels that programs have met."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from whet.store.protocol import Models
 MOST_BYTES = 16 << 20
 COLUMN_SUFFIX = ".columns"
 JOURNEY_SUFFIX = ".html"
+ADVICE_SUFFIX = ".jsonl"
 _SUFFIX = ".json"
 _UNSTORED_S = 3600.0
 
@@ -39,6 +40,10 @@ def journey_folder_of(file: str | Path) -> Path:
     return Path(f"{file}.journeys")
 
 
+def advice_folder_of(file: str | Path) -> Path:
+    return Path(f"{file}.llm")
+
+
 def jit_folder_of(file: str | Path) -> Path:
     return Path(f"{file}.jit")
 
@@ -50,8 +55,9 @@ def removed_columns(file: Path, valid: Collection[str]) -> int:
 
 
 def removed_journeys(file: Path, there: Collection[str]) -> int:
-    """Removes reports of workloads that are not there; how many bytes that were."""
-    files = journey_folder_of(file).glob(f"*{JOURNEY_SUFFIX}")
+    """Removes reports and questions of workloads that are not there; how many bytes that were."""
+    reports = journey_folder_of(file).glob(f"*{JOURNEY_SUFFIX}")
+    files = [*reports, *advice_folder_of(file).glob(f"*{ADVICE_SUFFIX}")]
     return _removed([one for one in files if one.stem not in there])
 
 

@@ -23,7 +23,14 @@ import numpy.typing as npt
 from whet.core.errors import StoreError
 from whet.core.timing import median_interval
 from whet.core.trial import Cost, Trial
-from whet.store.beside import JOURNEY_SUFFIX, code_folder_of, column_folder_of, journey_folder_of
+from whet.store.beside import (
+    ADVICE_SUFFIX,
+    JOURNEY_SUFFIX,
+    advice_folder_of,
+    code_folder_of,
+    column_folder_of,
+    journey_folder_of,
+)
 from whet.store.connecting import connect
 from whet.store.faults import store_error
 from whet.store.overlay import OverlayStore
@@ -129,6 +136,12 @@ def journey_file(store: StoreReader, workload_id: str) -> Path | None:
     if folder is None or not workload_id.isalnum():
         return None
     return folder / f"{workload_id}{JOURNEY_SUFFIX}"
+
+
+def advice_file(store: StoreReader, workload_id: str) -> Path | None:
+    """Where it is kept what a model was asked about a workload; None where none may be."""
+    folder = _beside(store, advice_folder_of)
+    return None if folder is None else folder / f"{workload_id}{ADVICE_SUFFIX}"
 
 
 def _beside(store: StoreReader, folder_of: Callable[[str], Path]) -> Path | None:

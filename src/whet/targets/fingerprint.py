@@ -253,3 +253,11 @@ def _name_in(module: Any, file: str, thing: Any) -> str:
             if value is None:
                 break
     return ""
+
+
+def python_text(fn: Any) -> str:
+    """The source of a Python function; empty where nobody knows it."""
+    try:
+        return inspect.getsource(fn)
+    except (OSError, TypeError):
+        return ""

@@ -120,6 +120,10 @@ class FunctionTarget(HostTarget):
         """How many samples of each config its timer takes; None to race them."""
         return getattr(self.make_timer, "samples", None)
 
+    @property
+    def source_text(self) -> str:
+        return fingerprint.python_text(self.fn)
+
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
         return Workload(

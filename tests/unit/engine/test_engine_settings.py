@@ -109,6 +109,12 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_RECORD_VALUES": "100",
         "WHET_DIRECT": "yes",
         "WHET_WAIT_LIMIT": "10s",
+        "WHET_LLM_URL": "https://host/v1",
+        "WHET_LLM_MODEL": "a model",
+        "WHET_LLM_KEY": "A_VARIABLE",
+        "WHET_LLM_HEADERS": "x-org: mine",
+        "WHET_LLM_CERTIFICATES": "/elsewhere/certificates.pem",
+        "WHET_LLM_TIMEOUT": "30s",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -146,6 +152,12 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         direct=True,
         inductor=True,
         wait_limit_s=10.0,
+        llm_url="https://host/v1",
+        llm_model="a model",
+        llm_key="A_VARIABLE",
+        llm_headers="x-org: mine",
+        llm_certificates="/elsewhere/certificates.pem",
+        llm_timeout_s=30.0,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

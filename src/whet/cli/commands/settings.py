@@ -107,6 +107,13 @@ def settings(
                      keys then use the best of the nearest tuned one
       direct         launch tuned Triton kernels without Triton's binder
       inductor       answer what torch.compile measures to choose kernels
+      llm_url        where search=llm asks: https://host/v1 in OpenAI's protocol,
+                     …/v1/messages in Anthropic's (default: nowhere)
+      llm_model      the model to ask
+      llm_key        the name of the variable or file that has the key
+      llm_headers    more headers: Name: value; Name: $VARIABLE
+      llm_certificates a file of certificates to trust
+      llm_timeout    how long an answer may take
       mode           what a call may do: tune, cached, require, off or record
 
     Flags override environment variables, which override the config file.
@@ -244,6 +251,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
     memory, l2_bytes, wait_s = settings.memory_bytes, settings.l2_bytes, settings.wait_limit_s
     on_device, free = settings.device_memory_bytes, "all free memory"
+    llm_url = settings.llm_url and settings.llm_url.partition("?")[0]
     samples, stall_s = settings.samples, settings.stall_timeout_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
@@ -278,8 +286,18 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "wait_limit": (wait_s, "none" if wait_s is None else f"{wait_s:g} s"),
         "direct": (settings.direct, "yes" if settings.direct else "no"),
         "inductor": (settings.inductor, "yes" if settings.inductor else "no"),
+        "llm_url": (llm_url, llm_url or "none, so nothing is sent"),
+        "llm_model": (settings.llm_model, settings.llm_model or "none"),
+        "llm_key": (_hidden(settings.llm_key), _hidden(settings.llm_key) or "none"),
+        "llm_headers": (_hidden(settings.llm_headers), _hidden(settings.llm_headers) or "none"),
+        "llm_certificates": (settings.llm_certificates, settings.llm_certificates or "none"),
+        "llm_timeout": (settings.llm_timeout_s, f"{settings.llm_timeout_s:g} s"),
         "mode": (settings.mode, settings.mode),
     }
+
+
+def _hidden(text: str | None) -> str | None:
+    return None if text is None else "set, not shown"
 
 
 _MOST_KEYS = 12

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,6 +54,7 @@ from whet.cli.terminal.output import (
 )
 from whet.cli.terminal.progress import progress
 from whet.cli.terminal.summary import summary, whereabouts
+from whet.core.context import PromptShown, showing_prompts
 from whet.core.errors import HostFailure, StoreError, TuningFailedError, UsageError, WhetError
 from whet.engine import HostLostError, Interrupted, StoreLostError
 from whet.engine import tune as run
@@ -113,6 +114,10 @@ def tune(
     ray: RayOption = None,
     build_on: BuildOnOption = None,
     env: EnvOption = None,
+    show_prompt: Annotated[
+        bool,
+        option("--show-prompt", "With --search llm: print what would be sent first, and leave."),
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -132,9 +137,12 @@ def tune(
       whet tune --missed                      keys recorded by WHET_MODE=record
       whet tune kernel.py:mm --keys all.json --devices all   on all GPUs
       whet tune kernel.py:mm --ray auto       over the machines of a Ray cluster
+      whet tune kernel.py:blur --search llm --show-prompt   what a model is asked
     """
     from whet.cli.commands.tune_missed import tune_missed
 
+    if show_prompt and (search != "llm" or missed or devices or ray):
+        raise UsageError("--show-prompt is for --search llm, and for one tuning in this process")
     flags = {
         "budget": budget,
         "seed": seed,
@@ -169,16 +177,40 @@ def tune(
             tunable = place_of(tunable, "tune", stored)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = with_inputs(locate(tunable), inputs)
-    if not isinstance(target, Target):
-        target.tuner.whet_transfer = known
-        made_in = file_of(inputs or tunable)
-        with on.opened(target) as executor:
-            others = None if executor is None else OtherDevices(executor, tunable, inputs)
-            _tune_kernel(target, given, flags, settings, made_in, others, json=json, quiet=quiet)
+    with _prompt_shown(show_prompt, json):
+        if not isinstance(target, Target):
+            target.tuner.whet_transfer = known
+            made_in = file_of(inputs or tunable)
+            with on.opened(target) as executor:
+                others = None if executor is None else OtherDevices(executor, tunable, inputs)
+                _tune_kernel(
+                    target, given, flags, settings, made_in, others, json=json, quiet=quiet
+                )
+            return
+        if given:
+            raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
+        _tune_target(target, settings, on, known, store, json=json, quiet=quiet)
+
+
+@contextmanager
+def _prompt_shown(wanted: bool, json: bool) -> Iterator[None]:
+    """What would be sent in place of what comes of it, where that is wanted."""
+    with showing_prompts() if wanted else nullcontext():
+        try:
+            yield
+        except PromptShown as shown:
+            _print_prompt(shown.told, json)
+
+
+def _print_prompt(told: Mapping[str, Any], json: bool) -> None:
+    if json:
+        print_json({"v": 1, **told})
         return
-    if given:
-        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
-    _tune_target(target, settings, on, known, store, json=json, quiet=quiet)
+    where = told["url"] or "nowhere: llm_url is not set, so nothing is sent"
+    headers = [f"{name}: {value}" for name, value in told["headers"].items()]
+    rest = [f"{name}: {value}" for name, value in told["body"].items() if name != "messages"]
+    prompt = told["body"]["messages"][0]["content"]
+    print_lines([f"to {where}", *headers, *rest, "", *prompt.splitlines()])
 
 
 def _tune_target(

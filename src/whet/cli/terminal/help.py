@@ -205,7 +205,7 @@ def _named(text: str) -> str:
         return text
     from whet.search import STRATEGIES
 
-    return text.replace(SEARCHES, ", ".join(STRATEGIES))
+    return text.replace(SEARCHES, ", ".join((*STRATEGIES, "llm")))
 
 
 def _row(line: str) -> str:

@@ -184,6 +184,10 @@ class NativeTarget(SharedObjectTarget):
     place: str = ""
     make_timer: MakeTimer = CpuTimer
 
+    @property
+    def source_text(self) -> str:
+        return self.text
+
     @cached_property
     def args(self) -> dict[str, Any]:
         made: Any = self.arguments

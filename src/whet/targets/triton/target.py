@@ -18,7 +18,7 @@ from whet.core.workload import Workload
 from whet.engine.fallback.calls import timing_locks
 from whet.engine.settings import Settings
 from whet.engine.target import QuickSpace
-from whet.targets.fingerprint import Source, place_of
+from whet.targets.fingerprint import Source, place_of, python_text
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
@@ -77,6 +77,10 @@ class TritonTarget(QuickSpace):
         self._settings = settings
         self._foreign = foreign
         self._index = device.current_index()
+
+    @property
+    def source_text(self) -> str:
+        return python_text(self.call.tuner.base_fn)
 
     @cached_property
     def _limits(self) -> DeviceLimits:

@@ -338,20 +338,31 @@ def _unknown(name: str) -> str:
     )
 
 
+def resident_blocks(
+    unit: Unit, warps: int, registers: int | None, shared_bytes: int
+) -> dict[str, int] | None:
+    """How many blocks of so many warps a unit could hold, by what each resource allows; None where
+    the registers are not known."""
+    if registers is None or warps < 1:
+        return None
+    steps = -(-max(registers, 1) // unit.register_step) * unit.register_step
+    taken = shared_bytes + unit.reserved
+    taken = -(-taken // unit.shared_step) * unit.shared_step
+    return {
+        "registers": 4 * (unit.registers_a_part // steps) // warps,
+        "warps": unit.warps // warps,
+        "shared memory": unit.shared // taken if taken else unit.blocks,
+        "blocks": unit.blocks,
+    }
+
+
 def occupancy(unit: Unit, warps: int, registers: int | None, shared_bytes: int) -> float | None:
     """Of the warps a unit can hold, the share it holds of a kernel whose blocks have so many.
 
     None where a block does not fit at all, or its registers are not known.
     """
-    if registers is None or warps < 1:
-        return None
-    steps = -(-max(registers, 1) // unit.register_step) * unit.register_step
-    by_registers = 4 * (unit.registers_a_part // steps) // warps
-    by_warps = unit.warps // warps
-    taken = shared_bytes + unit.reserved
-    taken = -(-taken // unit.shared_step) * unit.shared_step
-    by_shared = unit.shared // taken if taken else unit.blocks
-    blocks = min(by_registers, by_warps, by_shared, unit.blocks)
+    held = resident_blocks(unit, warps, registers, shared_bytes)
+    blocks = 0 if held is None else min(held.values())
     return blocks * warps / unit.warps if blocks else None
 
 
