@@ -30,6 +30,8 @@ _NOT_KEPT = (
 )
 # Beyond this an account of every config takes longer than a person waits.
 MOST_ACCOUNTED = 50_000
+# Every page asks for the numbers of builds, so that it must be quick.
+MOST_FACTS = 20_000
 
 MOST_EVALUATIONS = 2_000
 
@@ -153,7 +155,7 @@ def facts_json(subject: Subject) -> dict[str, list[float | None]]:
     """What is known in numbers of builds, by row, as far as it is not the same of all; nothing of
     more trials than a page waits for."""
     rows = subject.read().columns.rows
-    trials = subject.all_trials()[:rows] if rows <= MOST_ACCOUNTED else ()
+    trials = subject.all_trials()[:rows] if rows <= MOST_FACTS else ()
     found: dict[str, list[float | None]] = {}
     for row, trial in enumerate(trials):
         if trial is None:

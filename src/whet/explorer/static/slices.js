@@ -6,7 +6,7 @@ import { bytesText, configText, digits, nanoseconds, percent, seconds, statusTex
 import { Plot } from "./plot.js"
 
 const MOST_DOTS = 5000
-const PATIENCE_MS = 250
+const PATIENCE_MS = 500
 // What is known of built configs beside what all trials have.
 const SHOWN_AS = { shared_bytes: ["shared memory", bytesText], occupancy: ["occupancy", percent] }
 
@@ -37,17 +37,19 @@ export class Slices {
 	// When nobody waits for something else.
 	update(at_once) {
 		clearTimeout(this.waiting)
-		if (at_once && this.drawn) this.draw()
+		if (at_once && this.of === this.view.ds) this.draw(true)
 		else this.waiting = setTimeout(() => this.draw(), PATIENCE_MS)
 	}
 
-	draw() {
+	draw(whole) {
 		const { ds } = this.view
 		if (!ds?.rows || this.view.root.hidden) return
-		this.drawn = true
 		const { row } = this.view.now
-		this.base = ds.usable[row] >= 0 ? row : ds.best
-		this.drawSlices()
+		const base = ds.usable[row] >= 0 ? row : ds.best
+		if (whole || this.of !== ds || this.rows !== ds.rows || this.base !== base) {
+			Object.assign(this, { of: ds, rows: ds.rows, base })
+			this.drawSlices()
+		}
 		this.readFacts()
 		this.drawScatter()
 	}
@@ -134,7 +136,8 @@ export class Slices {
 	async readFacts() {
 		const { ds, workload, source } = this.view
 		const key = `${workload.id} ${ds.rows}`
-		if (this.key0 === key) return
+		// A run wants the machine for itself.
+		if (this.key0 === key || (workload.running && this.key0?.startsWith(workload.id))) return
 		this.key0 = key
 		const known = await source.facts(workload.id).catch(() => ({}))
 		if (this.key0 !== key) return
@@ -164,7 +167,8 @@ export class Slices {
 		const { mask } = view.chosen
 		const every = Math.ceil(ds.fastest.length / MOST_DOTS)
 		const has = value => value !== null && Number.isFinite(value)
-		const rows = Array.from(ds.fastest).filter((row, i) => i % every === 0 && has(metric.values[row]))
+		const rows = []
+		for (let i = 0; i < ds.fastest.length; i += every) if (has(metric.values[ds.fastest[i]])) rows.push(ds.fastest[i])
 		const dots = (name, list, more) => ({ name, kind: "points", rows: list, x: list.map(row => metric.values[row]), y: list.map(row => ds.usable[row]), ...more })
 		const { labels, name } = metric
 		const brushed = ds.axes.has(name) && ((low, high) => view.app.brush(name, labels ? labels.filter((_, at) => at >= low && at <= high) : [`${low}..${high}`]))
