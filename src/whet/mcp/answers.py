@@ -238,10 +238,13 @@ class Reader:
         ]
         if not others:
             return None
+        from whet.learn.keys import key_distance
         from whet.learn.prior import prior_for
 
+        mine = dict(frozen_values(key))
+        others.sort(key=lambda one: key_distance(mine, dict(one.key)))
         told = [(dict(one.key), self._store.trials(one.id)) for one in others[:NEAREST]]
-        return prior_for(dict(frozen_values(key)), space, told)
+        return prior_for(mine, space, told)
 
     @property
     def _store(self) -> StoreReader:
