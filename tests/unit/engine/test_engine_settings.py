@@ -108,6 +108,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_FIRST_CALL_LIMIT": "90s",
         "WHET_RECORD_VALUES": "100",
         "WHET_DIRECT": "yes",
+        "WHET_INDUCTOR": "yes",
         "WHET_WAIT_LIMIT": "10s",
         "WHET_LLM_URL": "https://host/v1",
         "WHET_LLM_MODEL": "a model",

@@ -97,7 +97,7 @@ def run(
       whet run train.py --epochs 3       like python train.py --epochs 3
       whet run -m package.train          like python -m package.train
       whet run --report train.py         also list every autotuner and its cost
-      whet run --inductor train.py       torch.compile's max-autotune asks whet, too
+      whet run --inductor train.py       torch.compile asks whet, too
       whet run --store s.db -- train.py  whet's own options come first
     """
     mode = "record" if record else None
