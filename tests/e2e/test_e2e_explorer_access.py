@@ -12,6 +12,11 @@ from browser import Tab
 
 from explorer_samples import fill
 from explorer_server import running
+from whet.doctor.finding import Diagnosis, Examination, Finding, Line, Remedy
+from whet.doctor.journey.gather import ModeJourney, RanEvent, StagedKernel
+from whet.doctor.journey.page import page as report
+from whet.doctor.modes.compiler import TunedOp
+from whet.doctor.modes.verdict import ModeTrial, ModeVerdict, TrialOfModes
 from whet.store import SqliteStore
 from whet.store.scanning import journey_file
 
@@ -22,7 +27,7 @@ pytest.importorskip("uvicorn", reason="needs the extra explorer")
 FOLDER = os.environ.get("WHET_AXE") or str(Path(__file__).parents[2] / ".axe")
 AXE = Path(FOLDER, "node_modules", "axe-core", "axe.min.js")
 
-# A frame in which nothing runs cannot be asked; the page in it is looked at by itself.
+# A frame in which nothing runs cannot be asked; the doctor's page is looked at by itself.
 FOUND = """
 axe.run(document, {iframes: false, resultTypes: ["violations"]}).then(told => told.violations
     .filter(one => ["serious", "critical"].includes(one.impact))
@@ -74,6 +79,33 @@ def test_no_view_has_a_serious_finding(
     wrong["words"] = found(page, axe)
     tab.close()
     assert {view: told for view, told in wrong.items() if told} == {}
+
+
+def a_report() -> str:
+    table = TunedOp("addmm", "8x8", (("addmm", 0.5), ("triton_mm", 0.7)), {"addmm": 0.51})
+    modes = ModeTrial("eager", "ok", 2e6), ModeTrial("default", "ok", 1e6, autotune=(table,))
+    finding = Finding("graph-break", "because", Line("m.py", 3, "x.item()"), (Remedy("do"),))
+    trial = TrialOfModes(modes, ModeVerdict("default", (), 2.0, 10, True, "Use it."))
+    one = ModeJourney(
+        "default",
+        kernels=(StagedKernel("triton_poi", {"ttir": "module", "ptx": ".version 8"}),),
+        events=(RanEvent("addmm", "device", 0, 10), RanEvent("launch", "host", 0, 20)),
+    )
+    told = Diagnosis("model", "m.py:1", "2.13", Examination((finding,)), trial, device="a GPU")
+    return report(told, [one, ModeJourney("max-autotune")], "class Model: ...")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_doctors_page_has_no_serious_finding(
+    browser: Any, axe: str, scheme: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(a_report())
+    tab = Tab(browser, scheme)
+    tab.page.goto(file.as_uri())
+    told = found(tab.page, axe)
+    tab.close()
+    assert told == []
 
 
 def test_a_page_that_is_wrong_is_found(kept: str, browser: Any, axe: str) -> None:

@@ -145,7 +145,9 @@ def timeline(bars: Sequence[Bar], unit: str = "ms") -> str:
                 f"{escape(shown)}</text>"
             )
     total = f'<p class="soft">0 to {_time(end)}</p>'
-    return f'<svg viewBox="0 0 1000 {rows * 20}" role="img">{"".join(parts)}</svg>{total}'
+    named = f"{len(bars)} bars on a time axis, 0 to {_time(end)}"
+    box = f'viewBox="0 0 1000 {rows * 20}" role="img" aria-label="{named}"'
+    return f"<svg {box}>{''.join(parts)}</svg>{total}"
 
 
 def _time(us: float) -> str:
