@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,14 @@ def ask(store: str | None, talk: Callable[[Call], Awaitable[Any]], allowance: An
             call.client = client  # type: ignore[attr-defined]
             return await talk(call)
 
-    return anyio.run(main)
+    return in_a_loop(main)
+
+
+def in_a_loop(talk: Callable[[], Awaitable[Any]]) -> Any:
+    """In a thread of its own: a browser that another test has open keeps a loop running in this
+    one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(anyio.run, talk).result()
 
 
 def answer(store: str | None, tool: str, **arguments: Any) -> Any:

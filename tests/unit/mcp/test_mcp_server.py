@@ -20,6 +20,7 @@ pytest.importorskip("mcp", reason="needs the extra mcp")
 import anyio
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp_samples import in_a_loop
 
 from cli_runs import refused
 from whet.cli import main
@@ -75,7 +76,7 @@ def with_client(folder: Path, talk: Talk, *words: str, errors: Any = sys.__stder
         async with Client(server) as client:
             return await talk(client)
 
-    return anyio.run(run)
+    return in_a_loop(run)
 
 
 def path() -> str:
