@@ -245,7 +245,9 @@ def _usage_text(error: Any) -> str:
     """Click's sentence as one of ours, with the likely option where click has an idea."""
     options = getattr(error, "possibilities", None)
     if options:
-        text = f"no such option {error.option_name}; did you mean {' or '.join(sorted(options))}?"
+        begun = [one for one in options if one.startswith(error.option_name)]
+        likely = " or ".join(sorted(begun or options))
+        text = f"no such option {error.option_name}; did you mean {likely}?"
     else:
         text = inspect.cleandoc(str(error.format_message())).rstrip(".")
         text = text[:1].lower() + text[1:]

@@ -327,7 +327,7 @@ def install_whet(inductor: bool | None = None) -> None:
     try:
         from whet.targets.triton.install import install
 
-        install(inductor=inductor)
+        install() if inductor is None else install(inductor=inductor)
     except ImportError as error:
         raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
 
