@@ -84,7 +84,7 @@ def run(
         bool, option("--record", "Tune nothing; record keys for 'whet tune --missed'.")
     ] = False,
     inductor: Annotated[
-        bool, option("--inductor", "Also answer what torch.compile measures to choose kernels.")
+        bool, option("--inductor", "Choose kernels for torch.compile as well.")
     ] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
@@ -97,7 +97,7 @@ def run(
       whet run train.py --epochs 3       like python train.py --epochs 3
       whet run -m package.train          like python -m package.train
       whet run --report train.py         also list every autotuner and its cost
-      whet run --inductor train.py       torch.compile asks whet, too
+      whet run --inductor train.py       also choose kernels for torch.compile
       whet run --store s.db -- train.py  whet's own options come first
     """
     mode = "record" if record else None

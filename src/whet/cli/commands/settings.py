@@ -106,7 +106,7 @@ def settings(
       wait_limit     how long calls of one kernel may wait for tuning in all; new
                      keys then use the best of the nearest tuned one
       direct         launch tuned Triton kernels without Triton's binder
-      inductor       answer what torch.compile measures to choose kernels
+      inductor       choose kernels for torch.compile, with whet.install()
       llm_url        where search=llm asks: https://host/v1 in OpenAI's protocol,
                      …/v1/messages in Anthropic's (default: nowhere)
       llm_model      the model to ask

@@ -150,7 +150,7 @@ class Taken:
             cls: Any, choices: Any, autotune_args: Any, *rest: Any, **n: Any
         ) -> Any:
             undecided = _asked.get()
-            if undecided is None or any((*rest, *n.values())):
+            if undecided is None or any((*rest, *n.values())) or not undecided.asks_of(choices):
                 return taken._stock_benchmark(choices, autotune_args, *rest, **n)
             return undecided.measured(choices, autotune_args)
 
@@ -189,21 +189,23 @@ class Taken:
             if mode == "off":
                 return ask(benchmark)
             self._keys.setdefault(op, set()).add(workload.id)
+            # Other backends, asked for in the same process, are other choices for the same product.
+            key = f"{workload.id}/{target.space.id}"
             if benchmark is None:
-                known = self._known(target, mode, workload.id)
+                known = self._known(target, mode, key)
                 return {} if known is None else _as_times(operation, {known: 1.0}, known)
             began = time.monotonic()
-            call = _Undecided(self, ask, target, benchmark, workload.id)
+            call = _Undecided(self, ask, target, benchmark, key)
             try:
                 return call.answer(self._decisions, mode)
             finally:
                 spent = time.monotonic() - began
                 self.seconds[op] = self.seconds.get(op, 0.0) + spent
 
-    def _known(self, target: OperationTarget, mode: Mode, id: str) -> Config | None:
+    def _known(self, target: OperationTarget, mode: Mode, key: str) -> Config | None:
         """What the answer will be, where nothing has to be measured or built for it."""
-        if id in self.picks:
-            return self.picks[id]
+        if key in self.picks:
+            return self.picks[key]
         if mode != "tune":
             return None
         with opened(resolve_settings().settings) as store:
@@ -256,11 +258,15 @@ class _Undecided(UndecidedCall[Config]):
         self._stock: Any = None
 
     def answer(self, decisions: CallDecisions[Config], mode: Mode) -> Any:
-        known = decisions.known(mode, self.key, self._taken.picks)
-        pick = decisions.decide(self, mode)[0] if known is None else known
+        operation = self._target.operation
+        pick = decisions.known(mode, self.key, self._taken.picks)
+        if pick is None:
+            pick, _ = decisions.decide(self, mode)
+        else:
+            with opened(resolve_settings().settings) as store:
+                self._note(store)
         if self._stock is not None:
             return self._stock
-        operation = self._target.operation
         if operation.gpu is None:
             return _as_times(operation, self._times, pick)
         # What is fused with a template is timed by Inductor's own benchmark, and compared with
@@ -327,6 +333,11 @@ class _Undecided(UndecidedCall[Config]):
         for trial in store.trials(self._target.workload().id):
             if trial.status.measured and trial.median_ns is not None:
                 self._times[trial.config] = trial.median_ns / 1e6
+
+    def asks_of(self, choices: Any) -> bool:
+        """Whether these are all: where Inductor measures in a process of its own, it asks here for
+        some, and none is measured by us."""
+        return len(choices) == len(self._target.operation.by_config)
 
     def measured(self, choices: Any, autotune_args: Any) -> dict[Any, float]:
         """On operands that Inductor has made. What it answers is not looked at where a pick was

@@ -60,7 +60,7 @@ class TestLowering:
         assert cold["timed"] > 20
 
     def test_it_is_timed_once_more_by_inductor_since_fused_kernels_will_be(self, seen):
-        assert seen[0]["cold"]["stock"] == [["template"]]
+        assert seen[0]["cold"]["stock"][0] == ["template"]
         assert seen[0]["cold"]["finite"] == 1
 
     def test_a_wrong_choice_is_named(self, seen):
@@ -70,12 +70,19 @@ class TestLowering:
         warm = seen[0]["another process"]
         assert warm["numbers"] == seen[0]["cold"]["numbers"]
         assert warm["timed"] == 0
-        assert (seen[0]["cold"]["prepared"], warm["prepared"]) == ([True], [False])
+        assert (seen[0]["cold"]["prepared"][0], warm["prepared"][0]) == (True, False)
 
     def test_a_library_kernel_stands_beside_the_best_template(self, seen):
         found = seen[0]["a library's"]
         assert found["pick"] == "mm"
-        assert found["stock"] == [["mm", "template"]]
+        assert found["stock"][0] == ["mm", "template"]
+
+    @pytest.mark.parametrize("name", SCENARIOS)
+    def test_other_backends_are_other_choices_and_change_nothing_for_later(self, seen, name):
+        found = seen[0][name]
+        assert found["without a library"] == "triton_mm_"
+        assert found["again"] == found["pick"]
+        assert found["stock"][-1] == found["stock"][0]
 
     def test_a_mode_that_does_not_tune_takes_the_library(self, seen):
         found = seen[0]["not tuned"]
