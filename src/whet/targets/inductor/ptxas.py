@@ -28,7 +28,10 @@ def use_one_ptxas() -> str:
 
 
 def torchs_ptxas() -> Path | None:
-    found = Path(sys.modules["torch"].__file__ or "").parent / "bin" / "ptxas"
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    found = Path(torch.__file__ or "").parent / "bin" / "ptxas"
     return found if found.is_file() and os.access(found, os.X_OK) else None
 
 

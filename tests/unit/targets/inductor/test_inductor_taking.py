@@ -1,6 +1,7 @@
 """Which torch is taken, what is put in place of its own, and when a result counts as right."""
 
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,11 @@ class TestAssembler:
         assert two_versions() is None
         says(own, "12.8")
         monkeypatch.setenv("TRITON_PTXAS_PATH", str(wheel))
+        assert two_versions() is None
+
+    def test_without_torch_there_is_none(self, monkeypatch):
+        monkeypatch.delitem(sys.modules, "torch")
+        assert torchs_ptxas() is None
         assert two_versions() is None
 
     def test_one_that_cannot_run_is_none(self, wheel):

@@ -203,12 +203,15 @@ def test_what_a_hook_changes_is_put_back(driver, seconds):
 @pytest.mark.medium
 def test_nobodys_tensors_are_kept_between_steps(driver, seconds):
     made = kernel()
+    looked_at = 0
     for _ in range(300):
         call(made, seconds)
-    ((_, target),) = made._refining.values() or ((None, None),)
-    assert target is not None
-    assert target.call.args == ()
-    assert target.call.named == {}
+        for _, target in made._refining.values():  # until it is done, which a slow machine decides
+            if target is not None:
+                looked_at += 1
+                assert target.call.args == ()
+                assert target.call.named == {}
+    assert looked_at
 
 
 @pytest.mark.slow
