@@ -1,14 +1,18 @@
 """Tunes `whet.kernels` for the sizes of well-known models and packs what was found.
 
     python benchmarks/kernel_results.py OUT.whet [--limit 400] [--again KERNEL] [--store FILE]
+    python benchmarks/kernel_results.py OUT.whet --carry
     python benchmarks/kernel_results.py --check
 
 What comes of it ships with the package, in `src/whet/kernels/results/`: nothing needs tuning on
 such a GPU, with the same versions of torch and Triton. Each size is tuned for CUDA graphs and for
 eager calls; the sizes that most models have come first, and when `--limit` seconds have passed the
 rest is left out and named. What ships already is put into the store before, so that only the rest
-is tuned, and what `--again` names. `--check` tunes nothing: every call is made in mode `require`,
-with an empty store, and those that do not find their results are named.
+is tuned, and what `--again` names. `--carry` tunes nothing: what ships for choices is written down
+for their present code, which is right where no kernel has changed, only what Python does before it
+is launched. It is to be done with the versions that it ships for. `--check` tunes nothing: every
+call is made in mode `require`, with an empty store, and those that do not find their results are
+named.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,12 +133,42 @@ def wanted() -> list[Case]:
     return list(found.items())
 
 
+def choices() -> list[Any]:
+    from whet.kernels import mlp, norm_rope, product, sdpa
+
+    return [product.chosen, mlp.apart, mlp.stacked, norm_rope.chosen, sdpa.chosen]
+
+
+def carry(path: str) -> None:
+    from whet.core.trial import new_id
+    from whet.store import open_store
+
+    sources = {one.name: one.source for one in choices()}
+    with open_store(path) as store:
+        for known in store.workloads():
+            old = known.workload
+            source = sources.get(old.kernel)
+            if source is None or source.fingerprint == old.fingerprint:
+                continue
+            new = replace(old, fingerprint=source.fingerprint, origin=source.origin)
+            store.put_workload(new)
+            runs = {run.id: replace(run, workload=new, id=new_id()) for run in store.runs(old.id)}
+            for trial in store.trials(old.id, all=True):
+                of = runs[trial.run_id].id if trial.run_id in runs else ""
+                store.append([replace(trial, workload_id=new.id, id=new_id(), run_id=of)])
+            for run in runs.values():
+                store.save_run(run)
+            store.gc(workloads=[old.id])
+
+
 def tune(limit_s: float) -> list[str]:
     """What was left out."""
     import torch
 
     import whet
 
+    for one in choices():
+        one.wait_limit_s = None
     start, todo = time.monotonic(), wanted()
     for done, (name, made) in enumerate(todo):
         if time.monotonic() - start > limit_s:
@@ -197,6 +231,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=400.0)
     parser.add_argument("--store")
     parser.add_argument("--again", action="append", default=[], metavar="KERNEL")
+    parser.add_argument("--carry", action="store_true", help="results of choices, tuning nothing")
     parser.add_argument("--dry-run", action="store_true", help="print the sizes, tune nothing")
     parser.add_argument("--check", action="store_true", help="find what ships, tune nothing")
     asked = parser.parse_args()
@@ -211,7 +246,9 @@ def main() -> int:
         store = asked.store or str(Path(folder) / "results.db")
         os.environ["WHET_STORE"] = store
         add_shipped(store, asked.again)
-        left = tune(asked.limit)
+        if asked.carry:
+            carry(store)
+        left = [] if asked.carry else tune(asked.limit)
         if left:
             print(f"left out, for lack of time: {', '.join(left)}")
         words = [sys.executable, "-m", "whet", "pack", str(asked.bundle), "--store", store]

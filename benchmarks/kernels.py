@@ -1,10 +1,11 @@
 """The kernels of `whet.kernels` against what else there is, on a GPU.
 
-    python benchmarks/kernels.py [gemm] [norm] [mlp] [dispatch] [layer] [--samples 40] [--json FILE]
-                                 [--library FOLDER] [--store FILE]
+    python benchmarks/kernels.py [gemm] [norm] [mlp] [dispatch] [host] [layer] [--samples 40]
+                                 [--json FILE] [--library FOLDER] [--store FILE]
 
 Without names, all parts but `layer`, which needs a library with a gated MLP: `--library` is a
-folder with `fla` or `transformers` in it, where they are not installed. Everything is tuned first,
+folder with `fla` or `transformers` in it, where they are not installed. `host` is what a call costs
+the host, beside torch's operator for it, in ten shapes. Everything is tuned first,
 for CUDA graphs. Then all alternatives of a shape are captured in graphs and replayed in one
 interleaved run by the referee, from a cold L2; a ratio is of trimmed means, with the 95 % interval
 of its logarithm over the rounds. What is wanted is in the last column.
@@ -34,7 +35,8 @@ WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336))
 ROWS = (16, 64, 512, 4096)
 TOKENS = (512, 8192, 65536)
 HIDDEN, HEAD = 4096, 128
-PARTS = ("gemm", "norm", "mlp", "dispatch", "layer")
+FEW_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 128, 256)
+PARTS = ("gemm", "norm", "mlp", "dispatch", "host", "layer")
 
 
 def captured(call: Call) -> tuple[Call, Any]:
@@ -130,8 +132,7 @@ def norm(samples: int) -> list[Row]:
         x, weight = random_tensor(tokens, HIDDEN), random_tensor(HIDDEN)
         angles = torch.rand(tokens, HEAD // 2, device="cuda")
         cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
-        four = x.view(1, tokens, HIDDEN // HEAD, HEAD)
-        plain = (four, weight, cos, sin, 1e-6, HEAD // 2, False, True)
+        plain = (x, weight, cos, sin, 1e-6, HEAD, None, False)
         calls: dict[str, Call] = {
             "compiled": partial(compiled, *plain),
             "triton": partial(norm_rope.fused, *plain),
@@ -139,9 +140,7 @@ def norm(samples: int) -> list[Row]:
         }
         with whet.cost("graph"):
             right = calls["choice"]()
-        torch.testing.assert_close(
-            right, calls["compiled"]()[0].view(x.shape), rtol=0.05, atol=0.05
-        )
+        torch.testing.assert_close(right, calls["compiled"](), rtol=0.05, atol=0.05)
         times = timed(calls, samples)
         size = 2 * (2 * tokens * HIDDEN + 2 * tokens * HEAD // 2)
         us = means(times)
@@ -253,6 +252,77 @@ def dispatch(samples: int, calls: int = 2000) -> list[Row]:
     }
     say(row)
     return [row]
+
+
+def host(samples: int, calls: int = 20) -> list[Row]:
+    """Microseconds until a call of a known kind returns; the shortest turn of each counts."""
+    import torch
+
+    rows: list[Row] = []
+    for name in ("rmsnorm_rope", "attention", "fp8_gemm", "gated_mlp", "gemm"):
+        for m in FEW_ROWS:
+            ours, torchs, pick = _pair(name, m)
+            for call in (ours, torchs) * 3:
+                call()
+            best = {"whet": math.inf, "torch": math.inf}
+            for _ in range(samples):
+                for who, call in (("whet", ours), ("torch", torchs)):
+                    torch.cuda.synchronize()
+                    began = time.perf_counter()
+                    for _ in range(calls):
+                        call()
+                    best[who] = min(best[who], 1e6 * (time.perf_counter() - began) / calls)
+            extra, won = best["whet"] - best["torch"], pick()
+            row: Row = {"kernel": name, "m": m, "pick": won}
+            row |= {f"{who}_us": round(us, 1) for who, us in best.items()}
+            rows.append(row | {"ok": extra <= (3.0 if "triton" in won else 2.0)})
+            say(rows[-1])
+    return rows
+
+
+def _pair(name: str, m: int) -> tuple[Call, Call, Callable[[], str]]:
+    """A call of ours, one of torch's own, and what ours has chosen."""
+    import torch
+
+    from whet import kernels
+    from whet.kernels import fp8, norm_rope, product, sdpa
+    from whet.kernels import mlp as mlps
+
+    def pick(chosen: Any) -> Callable[[], str]:
+        return lambda: str(list(chosen.picks.values())[-1])
+
+    x = random_tensor(m, HIDDEN)
+    if name == "gemm":
+        w = random_tensor(HIDDEN, HIDDEN)
+        return partial(kernels.gemm, x, w), partial(torch.matmul, x, w), pick(product.chosen)
+    if name == "gated_mlp":
+        both = random_tensor(2 * HIDDEN, HIDDEN)
+        gate, up = both[:HIDDEN], both[HIDDEN:]
+        two = partial(mlps.reference, x, gate, up, "silu")
+        return partial(kernels.gated_mlp, x, both), two, pick(mlps.stacked)
+    if name == "attention":
+        q, k, v = (random_tensor(1, heads, m, HEAD) for heads in (32, 8, 8))
+        sdpa_of = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+        plain = partial(sdpa_of, q, k, v, enable_gqa=True)
+        return partial(kernels.attention, q, k, v, causal=True), plain, pick(sdpa.chosen)
+    if name == "fp8_gemm":
+        a, one = kernels.quantize_fp8(x)
+        b, other = kernels.quantize_fp8(random_tensor(HIDDEN, HIDDEN))
+        scales = {"scale_a": one.reshape(()), "scale_b": other.reshape(())}
+        plain = partial(
+            torch._scaled_mm, a, b.t(), out_dtype=torch.bfloat16, use_fast_accum=True, **scales
+        )
+        return partial(kernels.fp8_gemm, a, b.t(), one, other), plain, pick(fp8.chosen)
+    weight = random_tensor(HIDDEN)
+    angles = torch.rand(m, HEAD // 2, device="cuda")
+    cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+    torch._dynamo.reset()  # which compiles one function for so many shapes only
+    compiled = torch.compile(norm_rope.reference, dynamic=False)
+    return (
+        partial(kernels.rmsnorm_rope, x, weight, cos, sin, head_dim=HEAD),
+        partial(compiled, x, weight, cos, sin, 1e-6, HEAD, None, False),
+        pick(norm_rope.chosen),
+    )
 
 
 def layer(samples: int) -> list[Row]:

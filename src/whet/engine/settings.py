@@ -105,7 +105,7 @@ class Settings:
     stall_timeout_s: float | None = 300.0
     record_values: int = 4096
     wait_limit_s: float | None = None
-    direct: bool = False
+    direct: bool = True
     inductor: bool = False
     llm_url: str | None = field(default=None, repr=False)
     llm_model: str | None = None

@@ -85,16 +85,23 @@ def fp8_gemm(
     `torch._scaled_mm`; without, they are carried over to float32 every 128 products. A result that
     `out_dtype` cannot hold is infinite, as in any product.
     """
-    kind = _product_examined(a, b, scale_a, scale_b, bias, activation, out_dtype)
-    rows = as_rows(a)
-    scale_a = _as_matrix(scale_a, rows.shape[0])
-    if kind == "blocks":
+    on_gpu = getattr(a, "is_cuda", False)
+    if not (on_gpu and a.ndim == 2 and _are_numbers(scale_a, scale_b)):
+        kind = _product_examined(a, b, scale_a, scale_b, bias, activation, out_dtype)
+        scale_a = _as_matrix(scale_a, a.numel() // max(1, a.shape[-1]))
         scale_b = scale_b.to(torch.float32)
-    else:
-        scale_b = scale_b.to(torch.float32).reshape(1, -1)
-    call = chosen if a.is_cuda else by_torch
-    made = call(rows, b, scale_a, scale_b, bias, activation, out_dtype, fast_accum)
-    return made.view(*a.shape[:-1], b.shape[1])
+        scale_b = scale_b if kind == "blocks" else scale_b.reshape(1, -1)
+    call = chosen if on_gpu else by_torch
+    made = call(as_rows(a), b, scale_a, scale_b, bias, activation, out_dtype, fast_accum)
+    return made if a.ndim == 2 else made.view(*a.shape[:-1], b.shape[1])
+
+
+def _are_numbers(one: Any, other: Any) -> bool:
+    """Which need no other form; the rest a choice checks for the first call of a kind."""
+    try:
+        return bool(one.ndim == other.ndim == 0 and one.dtype == other.dtype == torch.float32)
+    except AttributeError:
+        return False
 
 
 def _as_matrix(scale: Any, rows: int) -> Any:
@@ -218,6 +225,8 @@ def _finished(y: Any, bias: Any, activation: str | None) -> Any:
 
 def _spread(scale: Any, wanted: Any) -> Any:
     """A scale for every element; blocks at the edges may be cut."""
+    if scale.ndim == 0:
+        return scale
     for place, length in enumerate(wanted):
         if scale.shape[place] not in (1, length):
             scale = scale.repeat_interleave(BLOCK, place)
@@ -227,6 +236,8 @@ def _spread(scale: Any, wanted: Any) -> Any:
 
 def _in_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
     """Of w, which is b transposed, as `fp8_triton` has it. A K of one block shows in the rest."""
+    if scale_a.ndim == scale_b.ndim == 0:
+        return False
     return fp8_triton.in_blocks(a.shape[0], b.shape[1], scale_a, scale_b.t())
 
 
@@ -236,11 +247,12 @@ def by_torch(
 ) -> Any:  # fmt: skip
     """`torch._scaled_mm` where it can do it; else each matrix is scaled first."""
     (m, k), n = a.shape, b.shape[1]
-    plain = not _in_blocks(a, b, scale_a, scale_b) and a.is_cuda
-    if not plain or k % 16 or n % 16 or not min(m, n, k):
+    if not a.is_cuda or _in_blocks(a, b, scale_a, scale_b) or k % 16 or n % 16 or not m * n * k:
         return by_scaling_first(a, b, scale_a, scale_b, bias, activation, out_dtype)
     b = b if b.stride(0) == 1 else b.t().contiguous().t()
-    if scale_a.numel() == 1 and scale_b.numel() == 1:
+    if scale_a.ndim == scale_b.ndim == 0:
+        scales = scale_a, scale_b
+    elif scale_a.numel() == 1 and scale_b.numel() == 1:
         scales = scale_a.reshape(()), scale_b.reshape(())
     else:
         # Of rows, or of none: cuBLAS wants both.
@@ -318,6 +330,8 @@ def _gemm_key(
     a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, activation: Any, out_dtype: Any,
     fast_accum: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    if scale_a.ndim == 0:
+        _check_product(a, b, scale_a, scale_b, bias, activation, out_dtype)
     return {
         "m": a.shape[0],
         "k": b.shape[0],

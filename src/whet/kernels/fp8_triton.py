@@ -19,6 +19,7 @@ from whet.kernels.tiles import (
     let_triton_allocate,
     multiprocessors,
     part_of_k,
+    power,
     suited_for,
     tile_at,
     workspace,
@@ -187,12 +188,12 @@ def quantized(x: Any, dtype: Any, group: int | None, scale: Any, gate: Any = Non
     rows, depth = x.shape
     y = torch.empty(rows, depth, dtype=dtype, device=x.device)
     width = group or max(1, depth)
-    groups = triton.cdiv(max(1, depth), width)
+    groups = -(-max(1, depth) // width)
     scales = torch.empty(rows, groups, dtype=torch.float32, device=x.device) if scale is None else scale
     if rows and depth:
         x = x if x.stride(1) == 1 else x.contiguous()
         gate = x if gate is None else gate if gate.stride(1) == 1 else gate.contiguous()
-        chunk = min(_CHUNK, triton.next_power_of_2(width))
+        chunk = min(_CHUNK, power(width))
         _quantize_kernel[rows, groups](
             x, gate, y, scales, depth, x.stride(0), gate.stride(0), GROUP=width, CHUNK=chunk, LARGEST=torch.finfo(dtype).max,
             GIVEN=scale is not None, ACTIVATION=activation or "none", num_warps=8 if chunk > 1024 else 4,

@@ -43,15 +43,17 @@ def gated_mlp(
     out × inner, as `torch.nn.Linear` has them. Without `up_weight`, `gate_weight` has the rows of
     both, those of the gate first. `silu` makes it SwiGLU, `gelu` and `gelu_tanh` GeGLU.
     """
-    _examined(x, gate_weight, up_weight, down_weight, activation)
+    on_gpu = getattr(x, "is_cuda", False)
+    if not on_gpu or x.ndim != 2 or down_weight is not None:  # what a choice checks is the rest
+        _examined(x, gate_weight, up_weight, down_weight, activation)
     rows = as_rows(x)
     if up_weight is None:
-        inner = (stacked if x.is_cuda else one_product)(rows, gate_weight, activation)
+        inner = (stacked if on_gpu else one_product)(rows, gate_weight, activation)
     else:
-        inner = (apart if x.is_cuda else reference)(rows, gate_weight, up_weight, activation)
+        inner = (apart if on_gpu else reference)(rows, gate_weight, up_weight, activation)
     if down_weight is not None:
         inner = gemm(inner, down_weight.t())
-    return inner.view(*x.shape[:-1], inner.shape[-1])
+    return inner if x.ndim == 2 else inner.view(*x.shape[:-1], inner.shape[-1])
 
 
 fused_gated_mlp = gated_mlp
@@ -192,12 +194,14 @@ def _with(activated: Any, stacked: bool) -> Any:
 
 
 def _key(x: Any, *weights: Any) -> dict[str, Any]:
+    gate, *up, activation = weights
+    _check(x, gate, up[0] if up else None, None, activation)
     return {
         "m": x.shape[0],
         "k": x.shape[1],
-        "n": weights[0].shape[0] // (1 if len(weights) == 3 else 2),
+        "n": gate.shape[0] // (1 if up else 2),
         "dtype": str(x.dtype).removeprefix("torch."),
-        "activation": weights[-1],
+        "activation": activation,
     }
 
 

@@ -140,6 +140,6 @@ def multiplied(gate: Any, up: Any, activation: str) -> Any:
     y = torch.empty(rows, columns, dtype=gate.dtype, device=gate.device)
     if rows and columns:
         gate, up = (one if one.stride(1) == 1 else one.contiguous() for one in (gate, up))
-        grid = rows, triton.cdiv(columns, _BLOCK)
+        grid = rows, -(-columns // _BLOCK)
         _multiply_kernel[grid](gate, up, y, columns, gate.stride(0), up.stride(0), ACTIVATION=activation, BLOCK=_BLOCK)
     return y

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +12,6 @@ import torch
 from whet.kernels import norm_rope_triton, ops
 from whet.kernels.checks import (
     WAIT_LIMIT,
-    Examined,
     check_tensors,
     limit_waits,
     shape,
@@ -52,31 +53,19 @@ def rmsnorm_rope(
     of a head are rotated (default: all of it): its two halves against each other, or neighbours if
     `interleaved`. Everything is computed in float32 and rounded once.
     """
-    half = _examined(x, weight, cos, sin, residual, key, key_weight, head_dim, rotary_dim)
-    view = _four(x, head_dim)
-    out = (chosen if x.is_cuda else reference)(
-        view,
-        weight,
-        _table(cos, half),
-        _table(sin, half),
-        eps,
-        half,
-        interleaved,
-        head_dim is not None,
-        None if residual is None else residual.reshape(*view.shape[:2], x.shape[-1]),
-        None if key is None else _four(key, None),
-        key_weight,
+    on_gpu = getattr(x, "is_cuda", False)
+    if not on_gpu:  # a choice does so for the first call of a kind
+        _check(x, weight, cos, sin, residual, key, key_weight, head_dim, rotary_dim)
+    run = chosen if on_gpu else reference
+    return run(
+        x, weight, cos, sin, eps, head_dim, rotary_dim, interleaved, residual, key, key_weight
     )
-    first = _like(x, out[0])
-    if residual is not None:
-        return first, _like(x, out[1])
-    return first if key is None else (first, _like(key, out[2]))
 
 
 fused_rmsnorm_rope = rmsnorm_rope
 
 
-def _checked(
+def _check(
     x: Any,
     weight: Any,
     cos: Any,
@@ -86,8 +75,7 @@ def _checked(
     key_weight: Any,
     head_dim: int | None,
     rotary_dim: int | None,
-) -> int:
-    """Half of what is rotated."""
+) -> None:
     check_tensors(_NAME, x=x, weight=weight, residual=residual, key=key, key_weight=key_weight)
     per_head = head_dim is None
     if not (x.ndim >= (3 if per_head else 2)):
@@ -116,10 +104,6 @@ def _checked(
     if residual is not None and (per_head or residual.shape != x.shape):
         raise _wrong("residual needs head_dim= and the shape of x")
     _check_key(x, weight, key, key_weight, per_head)
-    return rotary // 2
-
-
-_examined = Examined(_checked, 7)
 
 
 def _check_table(name: str, table: Any, tokens: tuple[int, ...], rotary: int, device: Any) -> None:
@@ -148,20 +132,60 @@ def _check_key(x: Any, weight: Any, key: Any, key_weight: Any, per_head: bool) -
         raise _wrong(f"key_weight is {shape(key_weight)} and weight {shape(weight)}")
 
 
+def _through(
+    run: Callable[..., tuple[Any, Any, Any]],
+    x: Any,
+    weight: Any,
+    cos: Any,
+    sin: Any,
+    eps: float,
+    head_dim: int | None,
+    rotary_dim: int | None,
+    interleaved: bool,
+    residual: Any = None,
+    key: Any = None,
+    key_weight: Any = None,
+) -> Any:
+    """What `rmsnorm_rope` returns, by one that takes batch × tokens × heads × width."""
+    rotary = rotary_dim if rotary_dim is not None else head_dim or x.shape[-1]
+    half = rotary // 2
+    view = _four(x, head_dim)
+    y, summed, other = run(
+        view,
+        weight,
+        _table(cos, half),
+        _table(sin, half),
+        eps,
+        half,
+        interleaved,
+        head_dim is not None,
+        None if residual is None else residual.reshape(*view.shape[:2], x.shape[-1]),
+        None if key is None else _four(key, None),
+        key_weight,
+    )
+    first = _like(x, y)
+    if residual is not None:
+        return first, _like(x, summed)
+    return first if key is None else (first, _like(key, other))
+
+
 def _four(x: Any, head_dim: int | None) -> Any:
     """As batch × tokens × heads × width, a view where x can be one."""
-    rows = (
-        x if head_dim is None else x.unflatten(-1, (-1, head_dim)) if x.shape[-1] else x[..., None]
-    )
+    sizes = x.shape
+    if head_dim is not None:
+        sizes = (*sizes[:-1], sizes[-1] // head_dim, head_dim) if sizes[-1] else (*sizes, 1)
+    if len(sizes) == 3:
+        sizes = (1, *sizes)
+    rows = x if len(sizes) == x.ndim else x.view(sizes)
     if rows.stride(-1) != 1 and rows.shape[-1] > 1:
         rows = rows.contiguous()
-    if rows.ndim == 3:
-        return rows[None]
     return rows if rows.ndim == 4 else rows.flatten(0, -4)
 
 
 def _like(x: Any, out: Any) -> Any:
-    return out if x.ndim == 4 and out.shape == x.shape else out.reshape(x.shape)
+    if x.ndim == 4 and out.shape == x.shape:
+        return out
+    return out.view(x.shape) if out.is_contiguous() else out.reshape(x.shape)
 
 
 def _table(table: Any, half: int) -> Any:
@@ -170,7 +194,17 @@ def _table(table: Any, half: int) -> Any:
     return rows if rows.stride(-1) == 1 or not half else rows.contiguous()
 
 
-def reference(
+def reference(*arguments: Any) -> Any:
+    """The same in plain torch."""
+    return _through(_in_torch, *arguments)
+
+
+def fused(*arguments: Any) -> Any:
+    """The Triton kernels."""
+    return _through(_fused, *arguments)
+
+
+def _in_torch(
     x: Any,
     weight: Any,
     cos: Any,
@@ -183,7 +217,6 @@ def reference(
     second: Any = None,
     second_weight: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The same in plain torch, on batch × tokens × heads × width."""
     summed = x if residual is None else x + residual.view(x.shape)
     y = _plain(summed, weight, cos, sin, eps, half, interleaved, whole_row)
     other = None
@@ -264,10 +297,10 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
         return (dx, dw, None, None, *[None] * 4, dresidual, dsecond, dsecond_weight)
 
 
-def fused(*arguments: Any) -> tuple[Any, Any, Any]:
-    """The Triton kernels, with what autograd needs only where it is at work."""
+def _fused(*arguments: Any) -> tuple[Any, Any, Any]:
+    """With what autograd needs only where it is at work."""
     needed = torch.is_grad_enabled() and any(
-        isinstance(one, torch.Tensor) and one.requires_grad for one in arguments
+        [one is not None and one.requires_grad for one in (*arguments[:4], *arguments[8:])]  # noqa: C419
     )
     if needed:
         found: tuple[Any, Any, Any] = _Fused.apply(*arguments)
@@ -275,17 +308,31 @@ def fused(*arguments: Any) -> tuple[Any, Any, Any]:
     return _run(*arguments)
 
 
-def _key(x: Any, weight: Any, cos: Any, *others: Any) -> dict[str, Any]:
-    _, _, half, interleaved, whole, residual, second, _ = others
+def _key(
+    x: Any,
+    weight: Any,
+    cos: Any,
+    sin: Any,
+    eps: float,
+    head_dim: int | None,
+    rotary_dim: int | None,
+    interleaved: bool,
+    residual: Any,
+    key: Any,
+    key_weight: Any,
+) -> dict[str, Any]:
+    _check(x, weight, cos, sin, residual, key, key_weight, head_dim, rotary_dim)
+    width = head_dim or x.shape[-1]
+    sizes = x.shape if head_dim is None else (*x.shape[:-1], x.shape[-1] // head_dim, head_dim)
     return {
-        "tokens": x.shape[0] * x.shape[1],
-        "heads": x.shape[2],
-        "key_heads": 0 if second is None else second.shape[2],
-        "width": x.shape[3],
-        "half": half,
+        "tokens": math.prod(sizes[:-2]),
+        "heads": sizes[-2],
+        "key_heads": 0 if key is None else key.shape[-2],
+        "width": sizes[-1],
+        "half": (width if rotary_dim is None else rotary_dim) // 2,
         "dtype": str(x.dtype).removeprefix("torch."),
         "interleaved": interleaved,
-        "whole_row": whole,
+        "whole_row": head_dim is not None,
         "residual": residual is not None,
     }
 

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from whet.kernels.spaces import RMSNORM_ROPE_SPACE
+from whet.kernels.tiles import power
 from whet.targets.triton.decorator import autotune
 
 # So many programs each sum up a part of the weight's gradient.
@@ -200,11 +201,6 @@ def rmsnorm_rope_backward_kernel(
         _write(dw, one, one == 0, dwa, dwb, dwc, HALF, HALF_P2, REST, REST_P2, INTERLEAVED)
 
 
-def _power(n: int) -> int:
-    """The next power of two, at least one. Triton's own takes 5 µs, as does its cdiv."""
-    return 1 << max(0, n - 1).bit_length()
-
-
 @cache
 def _sizes(heads: int, second: int, width: int, half: int, angles: int, interleaved: bool) -> dict[str, Any]:
     rest = width - 2 * half
@@ -212,14 +208,14 @@ def _sizes(heads: int, second: int, width: int, half: int, angles: int, interlea
         "H": heads,
         "D": width,
         "HALF": half,
-        "HALF_P2": _power(half),
+        "HALF_P2": power(half),
         "REST": rest,
-        "REST_P2": _power(rest),
+        "REST_P2": power(rest),
         # A table with every angle twice has them side by side where pairs are interleaved.
         "STEP": 2 if angles == 2 * half and interleaved else 1,
         "INTERLEAVED": interleaved,
-        "ROW_P2": _power(max(heads, second)),
-        "WIDTH": _power(width),
+        "ROW_P2": power(max(heads, second)),
+        "WIDTH": power(width),
     }
 
 
@@ -230,10 +226,11 @@ def forward(
     """`x` is batch × tokens × heads × width, the tables are rows × angles, `residual` is batch ×
     tokens × row. Returns y, the sum with the residual, and the second tensor's y."""
     batches, tokens, heads, width = x.shape
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    summed = torch.empty_like(y) if residual is not None else y
+    # Shapes that are looked up and views that are made take longer here than on the device.
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    summed = y if residual is None else torch.empty_like(y)
     other = x if second is None else second
-    other_y = y if second is None else torch.empty(other.shape, dtype=x.dtype, device=x.device)
+    other_y = y if second is None else torch.empty_like(other, memory_format=torch.contiguous_format)
     other_heads = 0 if second is None else other.shape[2]
     n = batches * tokens
     if n and (heads or other_heads) and width:
@@ -245,12 +242,14 @@ def forward(
             blocks = -(-heads // at_once) - (-other_heads // at_once)
             return -(-n // meta["ROWS"]), blocks
 
-        added = x if residual is None else residual
+        strides = x_batch, x_token, x_head, _ = x.stride()
+        added_batch, added_token = strides[:2] if residual is None else residual.stride()[:2]
+        other_batch, other_token, other_head, _ = strides if second is None else second.stride()
         rmsnorm_rope_kernel[grid](
-            x, weight, cos, sin, y, added, summed, other,
+            x, weight, cos, sin, y, x if residual is None else residual, summed, other,
             weight if second is None else second_weight, other_y, n, tokens,
-            x.stride(0), x.stride(1), x.stride(2), added.stride(0), added.stride(1),
-            other.stride(0), other.stride(1), other.stride(2), cos.shape[0], cos.stride(0), eps,
+            x_batch, x_token, x_head, added_batch, added_token,
+            other_batch, other_token, other_head, cos.shape[0], cos.stride(0), eps,
             H2=other_heads, WHOLE_ROW=whole_row, RESIDUAL=residual is not None, **sizes,
         )
     return y, summed, other_y

@@ -29,6 +29,13 @@ def gemm(a: Any, b: Any) -> Any:
 
     The layout of b may be any: `gemm(x, weight.t())` is `torch.nn.functional.linear(x, weight)`.
     """
+    if getattr(a, "is_cuda", False):
+        return chosen(a, b)
+    _check(a, b)
+    return reference(a, b)
+
+
+def _check(a: Any, b: Any) -> None:
     check_tensors(_NAME, a=a, b=b)
     if a.ndim < 1:
         raise _wrong("a is a number; give … × K")
@@ -36,7 +43,6 @@ def gemm(a: Any, b: Any) -> Any:
         raise _wrong(f"b is {shape(b)}; give K×N")
     if a.shape[-1] != b.shape[0]:
         raise _wrong(f"a is {shape(a)} and b {shape(b)}; a's last dimension must be b's first")
-    return chosen(a, b) if a.is_cuda else reference(a, b)
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -71,6 +77,7 @@ def by_triton(a: Any, b: Any) -> Any:
 
 
 def _key(a: Any, b: Any) -> dict[str, Any]:
+    _check(a, b)
     return {
         "m": a.numel() // max(1, a.shape[-1]),
         "k": b.shape[0],

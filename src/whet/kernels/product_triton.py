@@ -105,12 +105,11 @@ def gemm_kernel(
 
 def aligned(*tensors: Any) -> bool:
     """Whether descriptors can read them: rows of contiguous elements, each at 16 bytes."""
-    return all(
-        one.stride(-1) == 1
-        and one.stride(0) * one.element_size() % 16 == 0
-        and one.data_ptr() % 16 == 0
-        for one in tensors
-    )
+    for one in tensors:
+        *_, row, element = one.stride()
+        if element != 1 or row * one.element_size() % 16 or one.data_ptr() % 16:
+            return False
+    return True
 
 
 def grid_of(rows: int, columns: int, programs: int) -> Any:
@@ -118,7 +117,7 @@ def grid_of(rows: int, columns: int, programs: int) -> Any:
     def grid(meta: Any) -> tuple[int, int]:
         if meta["SPLIT_K"] > 1 and rows > MOST_ROWS_TO_SPLIT:
             raise ValueError(f"SPLIT_K={meta['SPLIT_K']} is for at most {MOST_ROWS_TO_SPLIT} rows, not {rows}")
-        tiles = triton.cdiv(rows, meta["BLOCK_M"]) * triton.cdiv(columns, meta["BLOCK_N"])
+        tiles = -(-rows // meta["BLOCK_M"]) * -(-columns // meta["BLOCK_N"])
         return (min(programs, tiles) if meta["PERSISTENT"] else tiles), meta["SPLIT_K"]
 
     return grid
@@ -197,7 +196,7 @@ def times_row(x: Any, w: Any, up: Any = None, activation: str | None = None) -> 
     up = w if up is None else up
 
     def grid(meta: Any) -> tuple[int]:
-        return (triton.cdiv(columns, meta["BLOCK_N"]),)
+        return (-(-columns // meta["BLOCK_N"]),)
 
     row_kernel[grid](
         x, w, up, y, columns, depth, w.stride(0), up.stride(0),

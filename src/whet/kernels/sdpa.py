@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from whet.kernels import ops, sdpa_triton
 from whet.kernels.checks import (
     WAIT_LIMIT,
-    Examined,
     check_tensors,
     limit_waits,
     shape,
@@ -35,9 +34,10 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | No
     of q's. With `causal`, query i sees the keys up to i, as in `scaled_dot_product_attention`.
     `scale` defaults to one over the root of dim.
     """
-    _examined(q, k, v)
-    run = chosen if q.is_cuda else reference
-    return run(q, k, v, causal, scale)
+    if getattr(q, "is_cuda", False):
+        return chosen(q, k, v, causal, scale)
+    _check(q, k, v)
+    return reference(q, k, v, causal, scale)
 
 
 def _check(q: Any, k: Any, v: Any) -> None:
@@ -53,9 +53,6 @@ def _check(q: Any, k: Any, v: Any) -> None:
         raise _wrong(f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
     if not (k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0):
         raise _wrong(f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them")
-
-
-_examined = Examined(_check, 3)
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
@@ -114,6 +111,7 @@ def by_triton(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
 
 
 def _key(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> dict[str, Any]:
+    _check(q, k, v)
     return {
         "batch": q.shape[0],
         "heads": q.shape[1],

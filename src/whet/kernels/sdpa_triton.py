@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from whet.kernels.spaces import ATTENTION_SPACE
+from whet.kernels.tiles import power
 from whet.targets.triton.decorator import autotune
 
 _SHARED_BYTES = 232_448
@@ -107,12 +108,12 @@ def attended(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
     factor = (width**-0.5 if scale is None else scale) / math.log(2)
 
     def grid(meta: Any) -> tuple[int, int]:
-        return triton.cdiv(queries, meta["BLOCK_M"]), batches * heads
+        return -(-queries // meta["BLOCK_M"]), batches * heads
 
     attention_kernel[grid](
         q, k, v, y, queries, k.shape[2], heads, heads // k.shape[1], *q.stride()[:3],
         *k.stride()[:3], *v.stride()[:3], factor, D=width,
-        WIDTH=max(16, triton.next_power_of_2(width)), CAUSAL=causal,
+        WIDTH=max(16, power(width)), CAUSAL=causal,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
     )
     return y

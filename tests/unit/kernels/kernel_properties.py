@@ -499,7 +499,7 @@ def test_compiled_kernels_and_their_gradients_are_the_same():
     torch.manual_seed(0)
     x, gate, up = (made(*size) for size in ((5, 32), (8, 32), (8, 32)))
     q, k, v = made(1, 2, 5, 8), made(1, 1, 6, 8), made(1, 1, 6, 8)
-    row, weight, cos, sin = made(1, 4, 2, 8), made(16), made(4, 4), made(4, 4)
+    row, weight, cos, sin = made(4, 16), made(16), made(4, 4), made(4, 4)
     cases: list[tuple[Any, Any, list[Any]]] = [
         (product.by_triton, product.reference, [x, made(32, 16)]),
         (
@@ -518,8 +518,8 @@ def test_compiled_kernels_and_their_gradients_are_the_same():
             [q, k, v],
         ),
         (
-            lambda a, b: norm_rope.fused(a, b, cos, sin, 1e-6, 4, False, True, None, None, None)[0],
-            lambda a, b: plain_norm(a, b, cos, sin, 1e-6, 4, False, True)[0],
+            lambda a, b: norm_rope.fused(a, b, cos, sin, 1e-6, 8, None, False),
+            lambda a, b: plain_norm(a, b, cos, sin, 1e-6, 8, None, False),
             [row, weight],
         ),
     ]

@@ -40,11 +40,11 @@ CHOICES = {
 
 # The choices that were measured, without the code of torch's that they call.
 SOURCES = {
-    "gemm": "f3264f579d6463612e692d84c80f2b3b",
-    "gated_mlp": "09053e196d0ad7ff6a125d0aeb64c162",
-    "gated_mlp_stacked": "02e20ff1cc30b3bcd3f567e1f8b103ef",
-    "rmsnorm_rope": "60f2bb2c7ba31e3a3a2a8f33b7cafe05",
-    "attention": "131a414942b96459851a2b039a039d3a",
+    "gemm": "24bf14f5d0b3c7d0365e10e6c8555be0",
+    "gated_mlp": "d2bdd2c3158c4a04e63291ee58783d28",
+    "gated_mlp_stacked": "62d1fe6b6e92cf3b976be93a81556192",
+    "rmsnorm_rope": "ec03a673d8f02e852b66aad4f60e6b6e",
+    "attention": "35b73210051245025781f1e70df9fc7e",
 }
 
 
@@ -121,13 +121,14 @@ def stacked_call(key):
 
 
 def norm_call(key):
-    half, width = key["half"], key["width"]
-    x = tensor(1, key["tokens"], key["heads"], width)
-    table, weight = tensor(key["tokens"], half), tensor(width)
-    residual = tensor(1, key["tokens"], key["heads"] * width) if key["residual"] else None
+    half, width, whole = key["half"], key["width"], key["whole_row"]
+    row = key["heads"] * width
+    x = tensor(1, key["tokens"], *((row,) if whole else (key["heads"], width)))
+    table, weight = tensor(key["tokens"], half), tensor(row if whole else width)
+    residual = tensor(1, key["tokens"], row) if key["residual"] else None
     second = tensor(1, key["tokens"], key["key_heads"], width) if key["key_heads"] else None
-    whole, other = key["whole_row"], None if second is None else weight
-    return x, weight, table, table, 1e-6, half, False, whole, residual, second, other
+    other, head_dim = None if second is None else weight, width if whole else None
+    return x, weight, table, table, 1e-6, head_dim, 2 * half, False, residual, second, other
 
 
 def attention_call(key):

@@ -90,15 +90,17 @@ def test_hosts_that_tuned_apart_agree_once_both_are_sent(postgres_url: str, tmp_
             trials = [a_trial(WORKLOAD, {"BM": n}, created=started) for n in (1, 2)]
             store.append(trials)
             store.save_run(a_run(WORKLOAD, {"BM": best}, started=started))
-    picks = []
+    for name in ("one", "two"):
+        with host(postgres_url, tmp_path, name) as store:
+            assert eventually(lambda s=store: s.unsent == 0)
+    with open_store(postgres_url, direct=True) as server:
+        decided = server.pick(WORKLOAD.id)
+    assert decided is not None
     for name in ("one", "two", "three"):
         with host(postgres_url, tmp_path, name) as store:
             store.best(WORKLOAD.id)
-            assert eventually(lambda s=store: len(s.runs(WORKLOAD.id)) == 2)
-            picks.append(store.pick(WORKLOAD.id))
-    assert picks[0] == picks[1] == picks[2] is not None
-    with open_store(postgres_url, direct=True) as server:
-        assert server.pick(WORKLOAD.id) == picks[0]
+            assert eventually(lambda s=store: s.pick(WORKLOAD.id) == decided)
+            assert len(store.runs(WORKLOAD.id)) == 2
 
 
 def test_a_late_trial_does_not_replace_a_younger_one(postgres_url: str, tmp_path: Path) -> None:

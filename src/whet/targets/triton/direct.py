@@ -176,13 +176,15 @@ def _call_in(function: Any, name: str) -> str:
 @dataclass(frozen=True)
 class _Argument:
     """`text` stands for the value in the function that is written, and `launched` for what the C
-    launcher gets. `given` by a caller, it may be another value next time."""
+    launcher gets. `given` by a caller, it may be another value next time; a tensor that is given
+    twice is the `same_as` the first."""
 
     name: str
     value: Any
     text: str
     launched: str
     given: bool
+    same_as: str = ""
 
 
 class _Writer:
@@ -245,7 +247,7 @@ class _Writer:
     def written(self) -> str:
         arguments = self._arguments()
         self._unpack()
-        tensors = [one for one in arguments if one.launched != one.text]
+        tensors = [one for one in arguments if one.launched != one.text and not one.same_as]
         if conditions := self._of_arguments(arguments):
             self.unless(conditions)
         self.unless(self._of_surroundings())
@@ -266,16 +268,23 @@ class _Writer:
         self.specialized = dict(zip(bound, specialized, strict=True))
         given = {*self.jit.arg_names[: len(self.args)], *self.kwargs} - self.computed.keys()
         torch = sys.modules.get("torch")
-        found = []
+        found: list[_Argument] = []
         for name, value in bound.items():
             known = name in given or name in self.computed
             text = self.names[name] if known else self.hold(name, value)
             is_tensor = torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
             if is_tensor and name not in given:
                 raise NotDirect(f"'{name}' is a tensor that no caller gives")
+            twice = [one for one in found if is_tensor and self._is_again(one, name, value)]
             launched = self._address(text) if is_tensor else text
-            found.append(_Argument(name, value, text, launched, name in given))
+            same_as = twice[0].text if twice else ""
+            launched = twice[0].launched if twice else launched
+            found.append(_Argument(name, value, text, launched, name in given, same_as))
         return found
+
+    def _is_again(self, one: _Argument, name: str, value: Any) -> bool:
+        params = {one.name: one.do_not_specialize_on_alignment for one in self.jit.params}
+        return one.value is value and params[one.name] == params[name]
 
     def _address(self, text: str) -> str:
         word = f"{text}_at"
@@ -320,17 +329,21 @@ class _Writer:
         if one.launched != one.text:
             if in_key:
                 raise NotDirect(f"'{one.name}' is a tensor in the key")
-            return self._of_tensor(one)
+            return [f"{one.text} is {one.same_as}"] if one.same_as else self._of_tensor(one)
         if in_key and one.name in self.route.buckets.by_name:
-            bucket = self.hold("bucket", self.route.buckets.value)
-            at = self.hold(f"{one.name}_bucket", self.route.buckets.value(one.name, one.value))
-            return [
-                *self._of_number(one, kind, trait),
-                f"{bucket}({one.name!r}, {one.text}) == {at}",
-            ]
+            return [*self._of_number(one, kind, trait), self._in_bucket(one)]
         if in_key or kind == "constexpr":
             return self.same(one.text, one.name, one.value)
         return self._of_number(one, kind, trait)
+
+    def _in_bucket(self, one: _Argument) -> str:
+        """Asking for a number's bucket takes longer than all else that is asked of it."""
+        buckets, bounds = self.route.buckets, self.route.buckets.bounds(one.name, one.value)
+        if bounds is not None:
+            return f"{bounds[0]!r} < {one.text} <= {bounds[1]!r}"
+        bucket = self.hold("bucket", buckets.value)
+        at = self.hold(f"{one.name}_bucket", buckets.value(one.name, one.value))
+        return f"{bucket}({one.name!r}, {one.text}) == {at}"
 
     def _of_tensor(self, one: _Argument) -> list[str]:
         text, value = one.text, one.value

@@ -736,6 +736,44 @@ def test_new_values_of_a_bucket_need_no_new_function():
         assert subject.tuner.whet_direct[: len(before)] == before
 
 
+@pytest.mark.parametrize(
+    ("bucket", "same", "other"),
+    [
+        ([32, 256, 512], [48, 256], [32, 272, 1024]),
+        ([32], [144, 256], [272, 32]),
+        (lambda n: n // 100, [208, 288], [192, 304]),
+    ],
+)
+def test_buckets_of_every_form_are_told_apart(bucket, same, other):
+    with launching():
+        subject = Subject(key=["n"], buckets={"n": bucket}, warm=False)
+        subject.args[2] = 240
+        subject.warm()
+        assert [subject.launch((2, n)) for n in same] == ["whet"] * len(same)
+        assert [subject.launch((2, n)) for n in other] == ["triton"] * len(other)
+
+
+def test_a_tensor_that_is_given_twice_and_two_in_its_place():
+    with launching():
+        subject = Subject(warm=False)
+        subject.args[1] = subject.args[0]
+        subject.warm()
+        other, shifted = numbers(), numbers(shift=1)
+        assert subject.launch((0, other), (1, other)) == "whet"
+        assert subject.launch((0, other)) == "triton"
+        assert subject.launch((0, shifted), (1, shifted)) == "triton"
+
+
+def test_a_tensor_given_twice_of_which_one_place_may_not_be_aligned():
+    with launching():
+        subject = Subject(unspecialized, warm=False)
+        tensor, shifted = numbers(), numbers(shift=1)
+        subject.args, subject.kwargs = [tensor, tensor, 64, 7], {"BLOCK": 64}
+        subject.warm()
+        assert subject.launch((0, shifted), (1, shifted)) == "triton"
+        assert subject.launch((0, shifted)) == "whet"
+
+
 def test_numbers_of_two_kinds_in_turn_have_a_function_each():
     with launching():
         subject = Subject()
