@@ -54,6 +54,7 @@ class Stop(StrEnum):
 
 _AGAIN = "tune again to continue"
 _CONFIRM = "tune again to confirm it"
+_ASK = "ask for more with 'whet ask'"
 _REASONS = {
     Stop.SEARCH: "the search proposed no more configs",
     Stop.EFFORT: "effort is quick, and the rest was not expected to pay",
@@ -72,13 +73,14 @@ _OPTIONS = {Stop.SEARCH: ("search", "grid"), Stop.EFFORT: ("effort", "full")}
 class Coverage:
     """`tried` counts configs of the space with a known outcome, those of earlier runs included;
     `size` is None where the space is too large to count. `provisional`: the budget ended before
-    the pick was confirmed."""
+    the pick was confirmed; `told`, that another program measured and told whet."""
 
     tried: int
     size: int | None
     stopped: Stop | None
     budget: Budget
     provisional: bool = False
+    told: bool = False
 
     @property
     def complete(self) -> bool:
@@ -125,10 +127,14 @@ class Coverage:
         program; empty where nothing is left to do."""
         if self.complete or self.stopped is None:
             return _CONFIRM if self.provisional else ""
+        if self.told:
+            return _ASK
         return _AGAIN if self._further is None else f"continue with {option(*self._further)}"
 
     @property
     def _further(self) -> tuple[str, str] | None:
+        if self.told:
+            return None
         if self.next_budget is not None:
             return "budget", str(self.next_budget)
         return None if self.stopped is None else _OPTIONS.get(self.stopped)
@@ -238,7 +244,8 @@ class Run:
             stopped = Stop.UNFINISHED
         if size is not None and tried >= size:
             tried, stopped = size, Stop.COMPLETE
-        return Coverage(tried, size, stopped, self.budget, self.provisional)
+        told = not self.workload.fingerprint
+        return Coverage(tried, size, stopped, self.budget, self.provisional, told)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -124,6 +124,17 @@ def test_a_failure_is_a_result(asked: Asked, tell: Tell) -> None:
     ]
 
 
+def test_what_was_told_goes_on_with_ask_and_not_with_a_tuning(
+    asked: Asked, tell: Tell, whet: Whet
+) -> None:
+    configs = asked("--space", TEXT, "--budget", "3trials", "-n", "3")["configs"]
+    tell([result_of(one) for one in configs])
+    shown = whet("best", "--store", "s.db").out
+    assert "budget of 3 trials used up" in shown
+    assert "ask for more with 'whet ask'" in shown
+    assert "--budget" not in shown
+
+
 def test_a_program_may_hold_both_ends_of_a_pipe(asked: Asked, tell: Tell) -> None:
     asked("--space", TEXT, "--budget", "4trials", "-n", "1")
     first = json.loads(Path("s.jsonl").read_text().splitlines()[1])["configs"][0]

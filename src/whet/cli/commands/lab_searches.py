@@ -166,7 +166,7 @@ def comparison_lines(
     notes = [
         "score over evaluations and over time: 0 is random search, 1 the optimum",
         "± 95 % confidence",
-        *(["*: cannot be told from the best"] if len(order) > 1 else []),
+        *(["*: no significant difference from the best"] if len(order) > 1 else []),
         "ms: own time per evaluation",
     ]
     folded, layout, rows = fold(*_rows(standings, labels, own_ms, worst=len(labels) > 1))
