@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +155,38 @@ def test_knobs_are_those_that_may_change_anything_here() -> None:
     assert "gemm-triton" not in knobs_for(gpu=False, training=False)
     assert "gemm-cpp" in knobs_for(gpu=False, training=False)
     assert "freezing" not in knobs_for(gpu=True, training=True)
+
+
+WITH_WHET = """
+import os, torch
+from whet.doctor.modes.variants import compiled
+from whet.targets.inductor import taking
+
+compiled(torch.nn.Linear(64, 32), "max-autotune-whet")
+print(os.environ["WHET_STORE"], taking.take_inductor() or "taken", taking._taken is not None)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_max_autotune_with_whet_has_an_empty_store_of_its_own(tmp_path: Path) -> None:
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "WHET_STORE": "/nowhere/s.db"}
+    ran = subprocess.run(
+        [sys.executable, "-c", WITH_WHET],
+        env={**os.environ, **caches},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == [f"{tmp_path}/inductor.whet.db", "taken", "True"]
+
+
+def test_max_autotune_with_whet_is_named_as_people_write_it() -> None:
+    chosen = variant("max-autotune-whet")
+    assert chosen.call == "whet.install(inductor=True) and mode='max-autotune'"
+    assert chosen.looked_at_again
+    assert "max-autotune-whet" in knobs_for(gpu=True, training=True)
 
 
 @pytest.mark.parametrize("gpu", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ _BACKENDS = "max_autotune_gemm_backends"
 class Variant:
     """A way to compile. `options` go to torch.compile; `settings` are of torch._inductor.config and
     hold for the whole process, since Dynamo reads them before any options count. `for_gpu` and
-    `for_cpu` say where the knob does anything."""
+    `for_cpu` say where the knob does anything. With `by_whet`, whet makes Inductor's choices."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -27,18 +28,21 @@ class Variant:
     for_gpu: bool = True
     for_cpu: bool = True
     for_training: bool = True
+    by_whet: bool = False
 
     @property
     def looked_at_again(self) -> bool:
         """Whether a second process is worth its time: knobs share their caches' fate with the mode
         they are made of, unless they freeze."""
-        return self.name in MODES or bool(self.settings)
+        return self.name in MODES or bool(self.settings) or self.by_whet
 
     @property
     def call(self) -> str:
         """What a user writes."""
         if self.name in MODES:
             return f"mode='{self.name}'"
+        if self.by_whet:
+            return "whet.install(inductor=True) and mode='max-autotune'"
         said = [
             f"torch._inductor.config.{name} = {value!r}" for name, value in self.settings.items()
         ]
@@ -48,6 +52,7 @@ class Variant:
 
 
 KNOBS = (
+    Variant("max-autotune-whet", for_cpu=False, by_whet=True),
     Variant("gemm-aten", {**_TUNED, _BACKENDS: "ATEN"}, for_cpu=False),
     Variant("gemm-triton", {**_TUNED, _BACKENDS: "TRITON"}, for_cpu=False),
     Variant("gemm-cutlass", {**_TUNED, _BACKENDS: "CUTLASS,ATEN"}, for_cpu=False),
@@ -111,6 +116,15 @@ def compiled(model: Callable[..., Any], name: str) -> Callable[..., Any]:
     import torch._inductor.config as config
 
     chosen = variant(name)
+    if chosen.by_whet:
+        from whet.targets.triton.install import install
+
+        # What whet finds lies beside torch's caches, as empty as these when the process begins.
+        if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+            os.environ["WHET_STORE"] = f"{os.environ['TORCHINDUCTOR_CACHE_DIR']}.whet.db"
+        install(inductor=True)
+        made = torch.compile(model, mode="max-autotune")
+        return made
     for setting, value in chosen.settings.items():
         setattr(config, setting, value)
     options = dict(chosen.options) or None
