@@ -64,7 +64,7 @@ export class WorkloadsView extends View {
 		return [...groups].flatMap(([title, list]) => {
 			if (!folded || list.length < 3) return list.map(w => this.row(w))
 			const isOpen = open.includes(title)
-			const toggle = () => this.set({ open: isOpen ? open.filter(one => one !== title) : [...open, title] })
+			const toggle = () => this.set({ open: isOpen ? this.now.open.filter(one => one !== title) : [...this.now.open, title] })
 			return [this.groupRow(title, list, isOpen, toggle), ...(isOpen ? list.map(w => this.row(w)) : [])]
 		})
 	}
