@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import ast
 import math
-import platform
 import re
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.builds.job import Job
 from whet.core.config import Config, Value
-from whet.core.errors import ConfigFailure, UsageError
-from whet.core.frozen import FrozenMap
+from whet.core.errors import ConfigFailure
 from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.status import Status
-from whet.core.timing import Method
-from whet.core.workload import Device, Workload
-from whet.engine.fallback.calls import timing_locks
-from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import BenchLimits
-from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
-from whet.measure import Timer
-from whet.measure.bench.executor import LocalBench
-from whet.measure.bench.protocol import Bench, Verdict
-from whet.measure.timers import CpuTimer
-from whet.targets.base import host_device
-from whet.targets.fingerprint import Parts
-from whet.targets.triton import device
+from whet.measure.bench.protocol import Verdict
+from whet.targets.inductor.target import InductorTarget
 
 # How a choice is computed; whatever it is beside is a number of a template.
 KERNEL = "kernel"
@@ -179,89 +165,21 @@ def _value(text: str) -> Value:
     return found if isinstance(found, bool | int | float | str) else text.strip()
 
 
-class OperationTarget:
+class OperationTarget(InductorTarget):
     """Timed in this process, on the operands that Inductor made for it: `tensors`, which are not
     there where it is only looked up. Templates of Triton's were built by Inductor's own pool before
     that; others are built as they are loaded."""
 
-    build_mode = "fork"
-    file = ""
-    mode = lock = bit_check = samples = None
-
     def __init__(self, operation: Operation, tensors: Any = None) -> None:
+        super().__init__(f"inductor.{operation.op}", operation.gpu, Space(operation.configs))
         self.operation = operation
-        self.name = f"inductor.{operation.op}"
+        self.timed = tensors is not None
         self._tensors = tensors
-        self.shares_host = operation.gpu is None
         self._expected: Any = None
 
-    @cached_property
-    def space(self) -> Space:
-        return Space(self.operation.configs)
-
-    @cached_property
-    def _settings(self) -> Settings:
-        return resolve_settings().settings
-
     @property
-    def method(self) -> Method:
-        gpu, settings = self.operation.gpu, self._settings
-        if gpu is None:
-            return Method(CpuTimer.name)
-        return device.method(gpu, settings.l2, settings.l2_bytes, True)
-
-    def _device(self) -> Device:
-        gpu = self.operation.gpu
-        return host_device() if gpu is None else device.describe(gpu)
-
-    def workload(self) -> Workload:
-        return self._workload
-
-    @cached_property
-    def _workload(self) -> Workload:
-        parts = Parts()
-        parts.code(self.name)
-        source = parts.source()
-        torch, triton = sys.modules["torch"], sys.modules.get("triton")
-        versions = {"torch": str(torch.__version__).partition("+")[0]}
-        if self.operation.gpu is None:
-            versions["python"] = platform.python_version()
-        elif triton is not None:
-            versions["triton"] = triton.__version__
-        return Workload(
-            kernel=self.name,
-            fingerprint=source.fingerprint,
-            device=self._device(),
-            key=FrozenMap(self.operation.key),
-            toolchain=FrozenMap(versions),
-            origin=source.origin,
-        )
-
-    def reject(self, config: Config) -> str | None:
-        return None
-
-    def job(self, config: Config) -> Job | None:
-        return None
-
-    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
-        return None
-
-    def features(self, config: Config) -> Mapping[str, float]:
-        return {}
-
-    def bench(self, limits: BenchLimits) -> Bench:
-        if self._tensors is None:
-            raise UsageError(
-                f"{self.name} can only be timed while torch.compile compiles it: compile the model "
-                "with whet.install(inductor=True)"
-            )
-        gpu, settings = self.operation.gpu, self._settings
-        if gpu is None:
-            return LocalBench(self, CpuTimer())
-        timer: Timer = device.timer(gpu, settings.l2, settings.l2_bytes, True)
-        path = device.timing_lock_path(gpu, timing_locks(settings))
-        alone = OneAtATime(path, min(LONGEST_VISIT_S, settings.agree_wait_s))
-        return LocalBench(self, timer, alone=alone)
+    def key(self) -> Mapping[str, Any]:
+        return self.operation.key
 
     def load(self, config: Config, artifact: Any) -> LoadedChoice:
         return LoadedChoice(self.operation.by_config[config], self)
@@ -293,10 +211,6 @@ class OperationTarget:
                 text = f"every choice failed: {type(problem).__name__}: {problem}"
                 raise ConfigFailure(Status.RUN_ERROR, text) from problem
         return self._expected
-
-    def wait(self) -> None:
-        if self.operation.gpu is not None:
-            sys.modules["torch"].cuda.synchronize()
 
 
 @dataclass(frozen=True)

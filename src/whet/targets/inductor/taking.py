@@ -35,8 +35,10 @@ from whet.engine.plan import Plan
 from whet.engine.settings import resolve_settings
 from whet.engine.tuning import tune
 from whet.store import Store
+from whet.targets.inductor.descent import Descents, kernels_unknown
 from whet.targets.inductor.operation import KERNEL, LeftAlone, Operation, OperationTarget, is_extern
 from whet.targets.inductor.ptxas import use_one_ptxas
+from whet.targets.inductor.target import InductorTarget
 from whet.targets.triton.live import InstalledKernel
 
 # Of torch; what is inside others is not known.
@@ -127,13 +129,17 @@ class Taken:
         self._config: Any = config
         # What needs more shared memory than there is would be built in vain.
         self._pruned = getattr(config, "max_autotune_prune_choices_based_on_shared_mem", None)
-        self._asking = threading.RLock()
-        self._decisions: CallDecisions[Config] = CallDecisions()
+        self.asking = threading.RLock()
+        self.decisions: CallDecisions[Config] = CallDecisions()
         self.picks: dict[str, Config] = {}
         self.left: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
         self._keys: dict[str, set[str]] = {}
         self._put()
+        why = kernels_unknown()
+        if why:
+            say_once(f"Inductor's own kernels stay as they are: {why}")
+        self._descents = None if why else Descents(self)
 
     def _put(self) -> None:
         taken = self
@@ -167,6 +173,8 @@ class Taken:
                 delattr(self._kind, name)
             else:
                 setattr(self._kind, name, before)
+        if self._descents is not None:
+            self._descents.give_back()
         if self._pruned is not None:
             self._config.max_autotune_prune_choices_based_on_shared_mem = self._pruned
         self._compiler.cache_key_tag = self._tag
@@ -180,27 +188,37 @@ class Taken:
         try:
             operation = Operation(op, inputs, choices)
             target = OperationTarget(operation)
-            workload = target.workload()
         except LeftAlone as why:
             self.left[op] = str(why)
             return ask(benchmark)
-        with self._asking:  # a backward graph may be compiled by a thread of autograd's
-            mode = self._decisions.mode(None, lambda: None)
+        with self.asking:  # a backward graph may be compiled by a thread of autograd's
+            mode = self.mode()
             if mode == "off":
                 return ask(benchmark)
-            self._keys.setdefault(op, set()).add(workload.id)
             # Other backends, asked for in the same process, are other choices for the same product.
-            key = f"{workload.id}/{target.space.id}"
+            key = f"{self.note(target)}/{target.space.id}"
             if benchmark is None:
                 known = self._known(target, mode, key)
                 return {} if known is None else _as_times(operation, {known: 1.0}, known)
             began = time.monotonic()
             call = _Undecided(self, ask, target, benchmark, key)
             try:
-                return call.answer(self._decisions, mode)
+                return call.answer(self.decisions, mode)
             finally:
-                spent = time.monotonic() - began
-                self.seconds[op] = self.seconds.get(op, 0.0) + spent
+                self.spent(target, time.monotonic() - began)
+
+    def mode(self) -> Mode:
+        return self.decisions.mode(None, lambda: None)
+
+    def note(self, target: InductorTarget) -> str:
+        """For the list of what was taken; the key of its workload."""
+        found = target.workload().id
+        self._keys.setdefault(_short(target), set()).add(found)
+        return found
+
+    def spent(self, target: InductorTarget, seconds: float) -> None:
+        op = _short(target)
+        self.seconds[op] = self.seconds.get(op, 0.0) + seconds
 
     def _known(self, target: OperationTarget, mode: Mode, key: str) -> Config | None:
         """What the answer will be, where nothing has to be measured or built for it."""
@@ -228,6 +246,10 @@ class Taken:
             )
             for op in sorted({*self._keys, *self.left})
         )
+
+
+def _short(target: InductorTarget) -> str:
+    return target.name.removeprefix("inductor.")
 
 
 def _decided_by() -> str:
