@@ -142,7 +142,7 @@ export class Slices {
 		const known = await source.facts(workload.id).catch(() => ({}))
 		if (this.key0 !== key) return
 		this.facts = known
-		this.drawScatter()
+		if (this.view.ds) this.drawScatter()
 	}
 
 	metrics() {
