@@ -1,12 +1,16 @@
 """What `torch.compile` takes to choose its kernels: alone, and with whet.
 
-    python benchmarks/compile.py [--model mlp|vit|encoder] [--depth 2] [--calls 30] [--json]
+    python benchmarks/compile.py [--model mlp|vit|encoder|gpt] [--train] [--depth 2] [--calls 30]
+        [--lines default,stock,lean,whet,warm,deeper] [--store FILE] [--json]
 
 Each line is a process of its own with Inductor's and Triton's caches empty, in this order: mode
-`default`; `max-autotune` as installed; the same with whet and an empty store; again with that
-store; and a model of twice the depth with that store. `vit` needs vit-pytorch and `encoder`
-x-transformers (from PyPI, as they are, with random weights). On a CPU models are frozen, without
-which nothing is tuned there.
+`default`; `max-autotune` as installed; the same with one assembler and without what needs too much
+shared memory, `lean`; with whet and an empty store; again with that store; and a model of twice the
+depth with that store. `vit` needs vit-pytorch and `encoder` x-transformers (from PyPI, as they are,
+with random weights), `gpt` nanoGPT's `model.py` in a folder `nanogpt` of the path: GPT-2 small with
+so many layers, 8 x 1024 tokens. `products` is what choosing among kernels for products and
+convolutions took, `kernels` the same for those that Inductor writes. On a CPU models are frozen,
+without which nothing is tuned there.
 """
 
 from __future__ import annotations
@@ -22,11 +26,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 # What is said before anything of torch's is imported, so that a process can choose its caches.
-LINES = ("default", "stock", "whet", "warm", "deeper")
+LINES = ("default", "stock", "lean", "whet", "warm", "deeper")
 
 
 def made(name: str, depth: int) -> tuple[Any, Any]:
@@ -41,6 +46,10 @@ def made(name: str, depth: int) -> tuple[Any, Any]:
         vit = _file_of("vit_pytorch", "vit.py")
         sizes = {"image_size": 224, "patch_size": 16, "num_classes": 100, "dim": 384, "heads": 6}
         return vit.ViT(depth=depth, mlp_dim=1536, **sizes), torch.randn(1, 3, 224, 224)
+    if name == "gpt":
+        gpt = _file_of("nanogpt", "model.py")
+        small = gpt.GPTConfig(n_layer=depth, vocab_size=50304, dropout=0.0, bias=False)
+        return gpt.GPT(small), torch.randint(0, 50304, (8, 1024))
     there = importlib.import_module("x_transformers")
     layers = there.Encoder(dim=384, depth=depth, heads=6)
     model = there.TransformerWrapper(num_tokens=5000, max_seq_len=256, attn_layers=layers)
@@ -64,7 +73,7 @@ def _like(layers: list[Any]) -> list[Any]:
     return [deepcopy(layer) for layer in layers]
 
 
-def compiled(line: str, name: str, depth: int, calls: int) -> dict[str, Any]:
+def compiled(line: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """In the process that a line is."""
     import torch
     from torch._dynamo.utils import counters
@@ -74,66 +83,111 @@ def compiled(line: str, name: str, depth: int, calls: int) -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     config.freezing = not cuda
-    model, inputs = made(name, 2 * depth if line == "deeper" else depth)
-    model = model.eval()
+    if line == "lean":
+        config.max_autotune_prune_choices_based_on_shared_mem = True
+    depth = (2 if line == "deeper" else 1) * arguments.depth
+    model, inputs = made(arguments.model, depth)
     if cuda:
         model, inputs = model.cuda(), inputs.cuda()
-    tuning: list[float] = []
-    if line not in ("default", "stock"):
+    if line in ("whet", "warm", "deeper"):
         whet.install(inductor=True)
-    _timed(tuning)
-    with torch.no_grad():
-        expected = model(inputs)
+    products, kernels = _timed()
+    step = partial(_trained if arguments.train else _looked_at, model, inputs)
+    expected = step(model)
+    start = time.perf_counter()
+    fast = torch.compile(model, mode="default" if line == "default" else _mode())
+    got = step(fast)
+    if cuda:
+        torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    steps = []
+    for _ in range(arguments.calls):
         start = time.perf_counter()
-        fast = torch.compile(model, mode="default" if line == "default" else _mode())
-        got = fast(inputs)
-        first = time.perf_counter() - start
-        steps = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            fast(inputs)
-            if cuda:
-                torch.cuda.synchronize()
-            steps.append(time.perf_counter() - start)
+        step(fast)
+        if cuda:
+            torch.cuda.synchronize()
+        steps.append(time.perf_counter() - start)
     return {
         "line": line,
         "first_s": first,
-        "tuning_s": sum(tuning),
+        "products_s": sum(products),
+        "kernels_s": sum(kernels),
         "measured": counters["inductor"]["select_algorithm_autotune"],
         "step_ms": 1e3 * statistics.median(steps),
         "off": float((got - expected).abs().max() / expected.abs().max()),
+        "taken": [[one.kernel, one.how, one.keys, one.seconds] for one in _taken()],
     }
+
+
+def _taken() -> list[Any]:
+    import whet
+
+    return [one for one in whet.installed() if one.kernel.startswith("inductor.")]
+
+
+def _looked_at(model: Any, inputs: Any, run: Any) -> Any:
+    import torch
+
+    model.eval()
+    with torch.no_grad():
+        return run(inputs)
+
+
+def _trained(model: Any, inputs: Any, run: Any) -> Any:
+    """One step without an optimizer: the gradients of the first parameter."""
+    import torch
+
+    model.zero_grad(set_to_none=True)
+    with torch.autocast(inputs.device.type, torch.bfloat16):
+        got = run(inputs, inputs) if hasattr(model, "get_num_params") else run(inputs)
+    loss = got[1] if isinstance(got, tuple) else got.float().square().mean()
+    loss.backward()
+    return next(iter(model.parameters())).grad.clone()
 
 
 def _mode() -> str:
     return "max-autotune-no-cudagraphs"
 
 
-def _timed(into: list[float]) -> None:
+def _timed() -> tuple[list[float], list[float]]:
     """Around whatever answers, ours or torch's."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     from torch._inductor.select_algorithm import AlgorithmSelectorCache as Cache
 
-    asked = Cache.lookup
+    products: list[float] = []
+    kernels: list[float] = []
+    for owner, name, into in (
+        (Cache, "lookup", products),
+        (CachingAutotuner, "autotune_to_one_config", kernels),
+        (CachingAutotuner, "coordinate_descent_tuning", kernels),
+    ):
+        setattr(owner, name, _within(getattr(owner, name), into))
+    return products, kernels
 
-    def lookup(self: Any, *args: Any, **kwargs: Any) -> Any:
+
+def _within(asked: Any, into: list[float]) -> Any:
+    def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         try:
-            return asked(self, *args, **kwargs)
+            return asked(*args, **kwargs)
         finally:
             into.append(time.perf_counter() - start)
 
-    Cache.lookup = lookup
+    return timed
 
 
 def line_of(line: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     environment = {
         **os.environ,
-        "WHET_STORE": str(folder / "store.db"),
+        "WHET_STORE": arguments.store or str(folder / "store.db"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / line / "inductor"),
         "TRITON_CACHE_DIR": str(folder / line / "triton"),
     }
+    if line == "lean":
+        environment["TRITON_PTXAS_PATH"] = _torchs_ptxas()
     command = [sys.executable, __file__, "--line", line, "--model", arguments.model]
     command += ["--depth", str(arguments.depth), "--calls", str(arguments.calls)]
+    command += ["--train"] if arguments.train else []
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         sys.exit(f"{line}: {done.stderr[-2000:]}")
@@ -141,30 +195,43 @@ def line_of(line: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
     return found
 
 
+def _torchs_ptxas() -> str:
+    spec = importlib.util.find_spec("torch")
+    return str(Path(str(spec and spec.origin)).parent / "bin" / "ptxas")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", choices=("mlp", "vit", "encoder"), default="mlp")
+    parser.add_argument("--model", choices=("mlp", "vit", "encoder", "gpt"), default="mlp")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--lines", default=",".join(LINES))
+    parser.add_argument("--store", help="kept; by default one for this run alone")
     parser.add_argument("--depth", type=int, default=2)
     parser.add_argument("--calls", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--line", choices=LINES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.line:
-        found = compiled(arguments.line, arguments.model, arguments.depth, arguments.calls)
-        print(json.dumps(found))
+        print(json.dumps(compiled(arguments.line, arguments)))
         return
+    what = f"{arguments.model}{', trained' if arguments.train else ''}, depth {arguments.depth}"
+    print(f"{what} ({2 * arguments.depth} in a line 'deeper')", file=sys.stderr)
+    head = f"{'':8} {'first call':>11} {'products':>9} {'kernels':>9} {'measured':>9} {'step':>10}"
+    print(f"{head} {'off by':>8}", file=sys.stderr)
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = [line_of(line, arguments, Path(folder)) for line in LINES]
+        for line in arguments.lines.split(","):
+            row = line_of(line, arguments, Path(folder))
+            rows.append(row)
+            print(
+                f"{row['line']:8} {row['first_s']:9.1f} s {row['products_s']:7.2f} s "
+                f"{row['kernels_s']:7.2f} s {row['measured']:9} {row['step_ms']:7.2f} ms "
+                f"{row['off']:8.1e}",
+                file=sys.stderr,
+                flush=True,
+            )
     if arguments.json:
         print(json.dumps({"model": arguments.model, "machine": platform.machine(), "rows": rows}))
-        return
-    print(f"{arguments.model}, depth {arguments.depth} ({2 * arguments.depth} in the last line)")
-    print(f"{'':8} {'first call':>11} {'tuning':>9} {'measured':>9} {'step':>10} {'off by':>8}")
-    for row in rows:
-        print(
-            f"{row['line']:8} {row['first_s']:9.1f} s {row['tuning_s']:7.2f} s "
-            f"{row['measured']:9} {row['step_ms']:7.2f} ms {row['off']:8.1e}"
-        )
 
 
 if __name__ == "__main__":

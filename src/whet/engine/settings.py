@@ -69,9 +69,10 @@ class Settings:
     with a missed key. `wait_limit_s` is how long calls of one kernel may wait for tunings, all
     together; None is without end. With `direct` a tuned Triton kernel is launched without Triton's
     binder where that is the same launch. With `inductor`, `install` takes what `torch.compile`
-    tunes as well. `llm_url` is where the strategy `llm` asks, `llm_key` the name of an environment
-    variable or a file that has the key, and `llm_headers` are more headers, in which `$NAME` stands
-    for a variable's text; nothing is sent without a URL.
+    tunes as well: products, and with "all" the kernels that Inductor writes. `llm_url` is where the
+    strategy `llm` asks, `llm_key` the name of an environment variable or a file that has the key,
+    and `llm_headers` are more headers, in which `$NAME` stands for a variable's text; nothing is
+    sent without a URL.
     """
 
     store: str | None = None
@@ -106,7 +107,7 @@ class Settings:
     record_values: int = 4096
     wait_limit_s: float | None = None
     direct: bool = True
-    inductor: bool = False
+    inductor: bool | Literal["all"] = False
     llm_url: str | None = field(default=None, repr=False)
     llm_model: str | None = None
     llm_key: str | None = field(default=None, repr=False)
@@ -242,6 +243,10 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
+def _yes_no_or_all(value: Any) -> bool | Literal["all"]:
+    return "all" if value == "all" else _yes_or_no(value)
+
+
 @dataclass(frozen=True)
 class _Setting:
     """`valid` ends the sentence "... is not valid; use"."""
@@ -285,7 +290,7 @@ _TABLE: dict[str, _Setting] = {
     "record_values": _Setting("record_values", _whole(0, 10**6), "a number, at most 1,000,000"),
     "wait_limit": _Setting("wait_limit_s", _seconds_or_none, "a time, such as 10s, or none"),
     "direct": _Setting("direct", _yes_or_no, "yes or no"),
-    "inductor": _Setting("inductor", _yes_or_no, "yes or no"),
+    "inductor": _Setting("inductor", _yes_no_or_all, "yes, no or all"),
     "llm_url": _Setting("llm_url", _llm_url, "https://host/v1 without a password"),
     "llm_model": _Setting("llm_model", _text, "the name of a model"),
     "llm_key": _Setting("llm_key", _secret_name, "the name of a variable or file with the key"),

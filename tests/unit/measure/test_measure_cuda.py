@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from whet.core.errors import ConfigFailure
 from whet.core.timing import Quality
 from whet.measure import Reading, Runnable, Timer, Warm
+from whet.measure.gpu.devices import TorchCuda
 from whet.measure.gpu.nvml import Health
 from whet.measure.gpu.timer import (
     BATCH_NS,
@@ -357,6 +363,24 @@ def test_a_graph_is_captured_once_and_replayed() -> None:
     assert stream.captures == 1
     assert reading.timer == "cuda-graph"
     assert (reading.l2, reading.samples) == ("cold", pytest.approx((5 * US,) * 3))
+
+
+class CapturesNothing:
+    """torch's, where what is recorded launches on a stream of its own."""
+
+    CUDAGraph = default_generators = MagicMock()
+
+    @contextlib.contextmanager
+    def graph(self, _: object) -> Iterator[None]:
+        yield
+        warnings.warn("The CUDA Graph is empty. This usually means", stacklevel=2)
+
+
+def test_a_graph_of_nothing_is_refused() -> None:
+    api: Any = TorchCuda.__new__(TorchCuda)
+    api._cuda, api._device = CapturesNothing(), 0
+    with pytest.raises(ConfigFailure, match="it launches nothing on the current stream"):
+        api.captured(MagicMock())
 
 
 def test_kernel_seconds_count_every_launch_that_was_sampled_or_thrown_away() -> None:

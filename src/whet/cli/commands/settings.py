@@ -285,7 +285,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "record_values": (settings.record_values, f"{settings.record_values:,}"),
         "wait_limit": (wait_s, "none" if wait_s is None else f"{wait_s:g} s"),
         "direct": (settings.direct, "yes" if settings.direct else "no"),
-        "inductor": (settings.inductor, "yes" if settings.inductor else "no"),
+        "inductor": (settings.inductor, str(settings.inductor or "no").replace("True", "yes")),
         "llm_url": (llm_url, llm_url or "none, so nothing is sent"),
         "llm_model": (settings.llm_model, settings.llm_model or "none"),
         "llm_key": (_hidden(settings.llm_key), _hidden(settings.llm_key) or "none"),

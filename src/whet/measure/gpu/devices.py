@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from whet.core.errors import UsageError
+from whet.core.errors import ConfigFailure, UsageError
+from whet.core.status import Status
 from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.clearing import PTX, Clearing
 from whet.measure.gpu.driver import CudaDriver, CudaError, Parameters, compiles_ptx, driver_on, word
@@ -137,8 +138,16 @@ class TorchCuda:
 
     def captured(self, run: Runnable) -> Callable[[int], object]:
         graph = self._cuda.CUDAGraph()
-        with self._other_random_state(), self._cuda.graph(graph):
-            run.repeat(1)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with self._other_random_state(), self._cuda.graph(graph):
+                run.repeat(1)
+        if any("Graph is empty" in str(one.message) for one in said):
+            raise ConfigFailure(
+                Status.RUN_ERROR,
+                "a CUDA graph of it is empty, since it launches nothing on the current stream: "
+                "launch on torch.cuda.current_stream(), or time it without graphs",
+            )
 
         def replay(n: int) -> None:
             for _ in range(n):

@@ -8,7 +8,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
@@ -16,7 +17,7 @@ from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.measure.bench.protocol import Verdict
-from whet.targets.inductor.target import InductorTarget
+from whet.targets.inductor.target import InductorTarget, on_current_stream
 
 # How a choice is computed; whatever it is beside is a number of a template.
 KERNEL = "kernel"
@@ -193,9 +194,16 @@ class OperationTarget(InductorTarget):
             return Run(lambda: fn(*inputs, **into), lambda computed: computed, inputs)
         if isinstance(choice, _wrapper()):  # for operands that are packed otherwise
             inputs, packed = choice._preprocessor(tuple(inputs), out)
-            launch = choice.bmreq.make_run_fn(*inputs, out=packed)
+            launch = self._launch(choice.bmreq.make_run_fn(*inputs, out=packed))
             return Run(launch, lambda _: choice._postprocessor(packed), inputs)
-        return Run(choice.bmreq.make_run_fn(*inputs, out=out), lambda _: out, inputs)
+        launch = self._launch(choice.bmreq.make_run_fn(*inputs, out=out))
+        return Run(launch, lambda _: out, inputs)
+
+    def _launch(self, made: Any) -> Callable[[], Any]:
+        """A template of Triton's comes with the stream that was current when it was made."""
+        if isinstance(made, partial) and "stream" in made.keywords:
+            return on_current_stream(made, self.gpu)
+        return cast("Callable[[], Any]", made)
 
     def expected(self) -> Any:
         """By the first that works, a library's where there is one."""

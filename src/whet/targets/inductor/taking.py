@@ -55,8 +55,9 @@ _lock = threading.RLock()
 _taken: Taken | None = None
 
 
-def take_inductor() -> str:
-    """Puts whet behind Inductor's choices among kernels; otherwise leaves Inductor as it is, and
+def take_inductor(kernels: bool = False) -> str:
+    """Puts whet behind Inductor's choices among kernels, and with `kernels` behind what it tunes of
+    its own; otherwise leaves Inductor as it is, and
     says why."""
     global _taken
     with _lock:
@@ -67,6 +68,8 @@ def take_inductor() -> str:
                 return why
             use_one_ptxas()
             _taken = Taken()
+        if kernels:
+            _taken.take_kernels()
         return ""
 
 
@@ -136,10 +139,7 @@ class Taken:
         self.seconds: dict[str, float] = {}
         self._keys: dict[str, set[str]] = {}
         self._put()
-        why = kernels_unknown()
-        if why:
-            say_once(f"Inductor's own kernels stay as they are: {why}")
-        self._descents = None if why else Descents(self)
+        self._descents: Descents | None = None
 
     def _put(self) -> None:
         taken = self
@@ -166,6 +166,13 @@ class Taken:
             self._config.max_autotune_prune_choices_based_on_shared_mem = True
         # A graph in Inductor's cache was decided on by whoever compiled it.
         self._compiler.cache_key_tag = f"{self._tag}whet-{__version__}-{_decided_by()}"
+
+    def take_kernels(self) -> None:
+        why = kernels_unknown()
+        if why:
+            say_once(f"Inductor's own kernels stay as they are: {why}")
+        elif self._descents is None:
+            self._descents = Descents(self)
 
     def give_back(self) -> None:
         for name, before in self._before.items():

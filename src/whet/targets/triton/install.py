@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from types import TracebackType
+from typing import Literal
 
 from whet.engine.settings import resolve_settings
 from whet.targets.triton.live import InstalledKernel
@@ -37,12 +38,13 @@ class Installed:
 _installed = False
 
 
-def install(*, jit: bool = False, inductor: bool | None = None) -> Installed:
+def install(*, jit: bool = False, inductor: bool | Literal["all"] | None = None) -> Installed:
     """Makes whet tune every kernel of this process that goes through Triton's `Autotuner` or a
     subclass of it: kernels that exist already, and kernels that are created later. With `jit`,
     kernels that nobody tunes are launched directly, too: without Triton's binder, where that is the
     same launch. With `inductor` (by default as the setting says), whet also answers what
-    `torch.compile` measures to choose between a library's kernels and its templates.
+    `torch.compile` measures to choose between a library's kernels and its templates; with
+    `inductor="all"`, also the block sizes of the kernels that it writes.
 
     `with whet.install():` undoes it at the end.
     """
@@ -53,7 +55,7 @@ def install(*, jit: bool = False, inductor: bool | None = None) -> Installed:
     if inductor:
         from whet.targets.inductor.taking import take_inductor
 
-        take_inductor()
+        take_inductor(kernels=inductor == "all")
     # For models on a CPU alone, torch's compiler needs no Triton.
     if not inductor or jit or find_spec("triton") is not None:
         from whet.targets.triton.adoption import take_all
