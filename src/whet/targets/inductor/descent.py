@@ -14,6 +14,7 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.mode import Mode
 from whet.core.run import Result
+from whet.core.status import Status
 from whet.engine.fallback.calls import (
     BusyElsewhere,
     UndecidedCall,
@@ -201,7 +202,7 @@ class _FirstLaunch(UndecidedCall[Config]):
         from whet.targets.triton.tuning import gpu_plan
 
         kernel = self._kernel
-        call = kernel.autotuner.clone_args(*self._args, **self._kwargs)
+        call = self._copies()
         configs = list(kernel.known)
         if len(configs) == 1:
             configs += kernel.near(configs[0])
@@ -222,3 +223,12 @@ class _FirstLaunch(UndecidedCall[Config]):
                 break
             configs += near
         return result
+
+    def _copies(self) -> Any:
+        import torch
+
+        try:
+            return self._kernel.autotuner.clone_args(*self._args, **self._kwargs)
+        except torch.OutOfMemoryError as full:
+            text = "there is no memory for copies of what it changes"
+            raise ConfigFailure(Status.RUN_ERROR, text) from full
