@@ -12,6 +12,7 @@
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
+    whet.bench(fn, …)      how long a call takes, or several side by side
     whet.explore(result)   its trials in a notebook, to brush
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
     whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from whet.results import *  # noqa: F403
     from whet.serving import *  # noqa: F403
     from whet.store import open_store as open_store
+    from whet.targets.benching import bench as bench
     from whet.targets.choice.choice import choice as choice
     from whet.targets.choice.keys import cost as cost
     from whet.targets.function import function as function
@@ -85,6 +87,7 @@ _HOMES = _by_name(
         "whet.engine.tuning": "tune",
         "whet.explorer.notebook": "explore",
         "whet.store": "open_store",
+        "whet.targets.benching": "bench",
         "whet.targets.choice.choice": "choice",
         "whet.targets.choice.keys": "cost",
         "whet.targets.function": "function",

@@ -115,6 +115,7 @@ COMMANDS = (
     CommandPlace("export", "export:export", "Export results for vLLM, SGLang, Triton…", KEEP),
     CommandPlace("import", "import_:import_results", "Import results from other tuners.", KEEP),
     CommandPlace("verify", "verify:verify", "Measure stored picks again on this machine.", CHECK),
+    CommandPlace("bench", "bench:run_bench", "Time functions, side by side.", CHECK),
     CommandPlace("doctor", "doctor:doctor", "Find out why torch.compile is not faster.", CHECK),
     CommandPlace("settings", "settings:settings", "Show or check settings and policy.", CHECK),
     CommandsPlace("lab", "Study search strategies on recorded tables.", _LAB_EXAMPLES, _LAB, LAB),
