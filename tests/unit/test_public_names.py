@@ -65,11 +65,17 @@ def public(module: ModuleType) -> list[str]:
 
 
 MODULES = ("autotuner", "errors", "lock", "results", "serving")
-FORMER = [(module, name) for module in MODULES for name in public(getattr(whet, module))]
+SINCE = ("Bench", "Timed")  # never were at the top
+FORMER = [
+    (module, name)
+    for module in MODULES
+    for name in public(getattr(whet, module))
+    if name not in SINCE
+]
 
 
 def test_few_names_are_at_the_top() -> None:
-    assert len(whet.__all__) == len(set(whet.__all__)) < 30
+    assert len(whet.__all__) == len(set(whet.__all__)) <= 30
     assert {*MODULES} < {*whet.__all__}
     assert len({name for _, name in FORMER}) == 38
 
