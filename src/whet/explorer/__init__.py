@@ -9,3 +9,5 @@ Why it is so: docs/decisions/explorer.md.
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
+# What `--sample` shows: a store and tables; its README says where they come from.
+SAMPLE = Path(__file__).parent / "sample"

@@ -63,9 +63,12 @@ class Library:
         store: StorePlace | StoreReader | None = None,
         tables: Mapping[str, Table] | None = None,
         against: StoreReader | None = None,
+        *,
+        is_sample: bool = False,
     ) -> None:
         """`against` is another store, which is read as it is now."""
         self._place = store
+        self.is_sample = is_sample
         self._against = against
         others: list[Subject] = [*_beside(against), *subjects_of(dict(tables or {}))]
         self._others = {one.id: one for one in others}
@@ -81,15 +84,11 @@ class Library:
         place = self._place
         return place.store if isinstance(place, StorePlace) else place
 
-    @property
-    def is_sample(self) -> bool:
-        return self._place is None and bool(self._others)
-
     def about(self) -> dict[str, Any]:
         subjects = self.subjects()
         return {
             "version": __version__,
-            "store": "" if self._place is None else self._place.location,
+            "store": "" if self._place is None or self.is_sample else self._place.location,
             "sample": self.is_sample,
             "live": self._place is not None,
             "kernels": len({one.workload.kernel for one in subjects}),
@@ -98,8 +97,10 @@ class Library:
         }
 
     def subjects(self) -> list[Subject]:
-        """The store's first, the most recently active one in front."""
-        return [*self._refreshed(), *self._others.values()]
+        """The store's first, the most recently active one in front; of a sample the tables, in
+        which there is most to look at."""
+        stored, others = self._refreshed(), [*self._others.values()]
+        return [*others, *stored] if self.is_sample else [*stored, *others]
 
     def subject(self, id: str) -> Subject:
         found: Subject | None = self._others.get(id) or self._stored.get(id)

@@ -39,7 +39,7 @@ def explore(
         ),
     ] = None,
     sample: Annotated[
-        bool, option("--sample", "The tables that come with whet, not the store.")
+        bool, option("--sample", "Results that come with whet, not the store.")
     ] = False,
     table: Annotated[
         list[str] | None, option("--table FILE|NAME", "Also a recorded table (repeatable).")
@@ -78,7 +78,7 @@ def explore(
 
     Examples:
       whet explore                       what is in the store, in the browser
-      whet explore --sample              tables of an H200 that come with whet
+      whet explore --sample              results that come with whet
       whet explore --table mine.whet.json.gz
       whet explore --no-open --port 8000 on a remote machine; forward the port
       whet explore --out out.html        everything in the store, in one file
@@ -210,14 +210,17 @@ def library_of(
     against: str | None = None,
 ) -> Library:
     """The store, unless a sample is asked for, and tables. There need not be a store yet."""
+    from whet.explorer import SAMPLE
     from whet.explorer.library import Library, StorePlace
     from whet.replay import read_table, shipped
     from whet.store import open_store
 
-    named = [*(shipped() if sample else ()), *tables]
-    found = {name: read_table(name) for name in named}
+    named = {name: name for name in [*(shipped() if sample else ()), *tables]}
+    if sample:
+        named |= {path.name.partition(".")[0]: str(path) for path in sorted(SAMPLE.glob("*.gz"))}
+    found = {name: read_table(path) for name, path in named.items()}
     if sample and store is None:
-        return Library(None, found)
+        return Library(StorePlace(str(SAMPLE / "store.db")), found, is_sample=True)
     settings = resolved(store=store).settings
     other = None
     if against is not None:

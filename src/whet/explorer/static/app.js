@@ -62,7 +62,7 @@ export class App {
 	async open(id) {
 		const found = this.workloads.find(one => one.id === id)
 		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
-		const chosen = found || mostTelling(this.workloads, this.source)
+		const chosen = found || this.mostTelling()
 		Object.assign(this, { workload: chosen, ds: null, failed: "", masked: null, importance: null, learned: 0, searched: null })
 		this.drawChooser()
 		this.drawTabs()
@@ -70,6 +70,13 @@ export class App {
 		this.state.write(false)
 		this.render(null)
 		if (chosen) await this.read(chosen)
+	}
+
+	// First: what a report tells most of, what was tuned last, or the largest.
+	mostTelling() {
+		const worth = w => [this.source.telling(w.id), !this.about.sample && w.last_seen, w.flops, w.rows]
+		const order = (a, b) => worth(a).map((value, i) => (worth(b)[i] || 0) - (value || 0)).find(Boolean) || 0
+		return [...this.workloads].sort(order)[0] || null
 	}
 
 	async read(workload) {
@@ -352,13 +359,6 @@ export class App {
 		if (workload && news.some(event => event.workload === workload.id)) await this.grow()
 		else this.render(new Set(["list"]))
 	}
-}
-
-// First: what a report tells most of, what was tuned last, or the largest.
-function mostTelling(workloads, source) {
-	const worth = w => [source.telling(w.id), w.last_seen || 0, w.flops || 0, w.rows || 0]
-	const order = (a, b) => worth(a).map((value, i) => worth(b)[i] - value).find(Boolean) || 0
-	return [...workloads].sort(order)[0] || null
 }
 
 // A key is shown without what all keys of the kernel share.
