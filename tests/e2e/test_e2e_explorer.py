@@ -46,7 +46,7 @@ def test_every_workload_of_the_store_is_listed(sample: str, tab: Tab) -> None:
 def test_a_click_on_a_workload_opens_its_space(sample: str, tab: Tab) -> None:
     page = tab.open(sample, "#workloads")
     page.locator("[data-group]").first.click()
-    row = page.locator("[data-workload-row]").nth(3)
+    row = page.locator("[data-workload-row]", has_text="M=").nth(3)
     chosen = row.get_attribute("data-workload-row")
     row.click()
     page.wait_for_selector("#view-space:not([hidden])")
@@ -80,7 +80,7 @@ def test_the_heat_map_shows_values_held_and_reduced(sample: str, largest: str, t
     page.click('[data-control="num_warps=2"]')
     assert "num_warps%3A2" in tab.hash() or "num_warps:2" in tab.hash()
     assert tab.text("[data-readout=of-best]") != "100 %"
-    page.click('[data-control="num_warps+"]')
+    page.click('[data-control="num_warps=4"]')
     assert "num_warps:4" in tab.hash()
     page.select_option("#heat-reduce", "median")
     assert "median config" in tab.text("#heat .line")

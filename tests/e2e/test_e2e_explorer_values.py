@@ -81,22 +81,23 @@ LATE_FACTS = """async () => {
 def test_one_parameter_is_a_strip_with_intervals(values: dict[str, str], tab: Tab) -> None:
     page = tab.open(values["url"], f"#space?w={values['one']}")
     tab.until("whetTimings.app.ds?.complete")
-    assert page.is_visible("#strip canvas")
+    page.wait_for_selector("#slices canvas")
     assert not page.is_visible("#heat")
-    assert "Failed: 256 (out of resources)" in tab.text("#strip .line")
-    series = page.evaluate("whetTimings.app.made.space.strip.chart.input.series")
-    assert [one["x"] for one in series] == [[0, 1, 3], [2]]
-    assert all(
-        low < ns < high
-        for one in series
-        for low, ns, high in zip(one["lows"], one["y"], one["highs"], strict=True)
-    )
-    page.focus("#strip canvas")
+    plots = "[...whetTimings.app.made.space.slices.plots.values()].map(one => one.input.series)"
+    (series,) = page.evaluate(plots)
+    _, _, measured, failed, pick = series
+    assert [one["x"] for one in (measured, failed, pick)] == [[0, 1, 2, 3], [4], [2]]
+    spans = zip(measured["lows"], measured["y"], measured["highs"], strict=True)
+    assert all(low < ns < high for low, ns, high in spans)
+    page.focus("#slices canvas")
     page.keyboard.press("ArrowRight")
     assert "95 % interval" in tab.text("#announced")
+    for _ in ("the pick", "what failed"):
+        page.keyboard.press("ArrowDown")
+    assert "out of resources" in tab.text("#announced")
     page.goto(f"{values['url']}/#space?w={values['two']}")
     tab.until("!document.querySelector('#heat').hidden")
-    assert not page.is_visible("#strip")
+    tab.until("document.querySelectorAll('#slices canvas').length === 3")
     page.evaluate(LATE_FACTS)
     tab.leave()
 

@@ -61,8 +61,9 @@ def test_strategies_race_over_the_heat_map(sample: str, tab: Tab) -> None:
     assert page.locator(".lane").count() == 2
     assert "It learns nothing" in tab.text('[data-lane="grid:0"] .line')
     assert lane(tab, "grid:0") == "Not started."
-    page.click("#step-on")
-    page.click("#step-on")
+    page.focus("#step")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
     assert tab.text("#step-count") == "2 of 40"
     assert lane(tab, "random:0").startswith("2 tried")
     before = tab.pixels('[data-lane="random:0"] canvas')
@@ -71,9 +72,9 @@ def test_strategies_race_over_the_heat_map(sample: str, tab: Tab) -> None:
     tab.until_text("#step-count", "40 of 40")
     assert "% of the best" in lane(tab, "random:0")
     assert tab.pixels('[data-lane="random:0"] canvas') != before
-    page.click("#step-back")
+    page.press("#step", "ArrowLeft")
     assert tab.text("#step-count") == "39 of 40"
-    page.click("#reset")
+    page.press("#step", "Home")
     assert tab.text("#step-count") == "0 of 40"
     page.select_option("#add-lane", "auto:0")
     page.wait_for_selector('[data-lane="auto:0"] canvas')
@@ -204,7 +205,7 @@ def test_a_trial_shows_its_samples_facts_and_rank(sample: str, tab: Tab) -> None
     assert "95 % interval" in tab.text("#samples .line")
     assert "--keep-ir" in tab.text("#ir")
     samples = tab.saved('#samples [data-export="csv"]').decode().splitlines()
-    assert len(samples) == 13
+    assert sum(line.startswith("trial 117,") for line in samples) == 12
     page.select_option("#compare-with", index=2)
     tab.until_text("#trial .line", "which it is compared with")
     assert page.locator("#trial .differs").count() > 1

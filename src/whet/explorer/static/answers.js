@@ -4,13 +4,15 @@ import { extent } from "./dataset.js"
 import { el, fill } from "./dom.js"
 import { configText, counted, digits, inUnit, isNoise, nanoseconds, percent, phasesOf, plural, seconds, statusText, unitOf, varied } from "./format.js"
 
+// Each leads to where there is more of it.
 const QUESTIONS = [
-	["best", "The pick"],
-	["sure", "How sure is it"],
-	["failed", "What failed, and why"],
-	["matters", "What matters most"],
-	["cost", "What it cost"]
+	["best", "The pick", "#trial", ds => ({ view: "trial", row: ds.best })],
+	["sure", "How sure is it", "#samples", ds => ({ view: "trial", row: ds.best })],
+	["failed", "What failed, and why", "#rows", ds => ds.failures.length > 0 && { view: "space", brush: { status: ds.failures } }],
+	["matters", "What matters most", "#importance", () => ({ view: "space" })],
+	["cost", "What it cost", "#phases", () => ({ view: "cost" })]
 ]
+
 
 function failureTexts(app) {
 	const { ds, workload } = app
@@ -65,7 +67,8 @@ function mattersTexts([first, ...rest]) {
 	const shown = percent(first.share, 2)
 	if (isNoise(first)) return ["Nothing that stands out from noise", `${first.parameter} explains ${shown}, which may be ${percent(first.low, 2)} or ${percent(first.high, 2)}`]
 	const others = first.total > 0 ? `, ${percent(first.total, 2)} with others` : ""
-	return [`${first.parameter}: ${shown} of the differences by itself${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
+	const why = first.total > 2 * first.share ? "Its good value depends on the others. " : ""
+	return [`${first.parameter}: ${shown} of the differences by itself${others}`, `${why}${rest.length ? `Then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""}`]
 }
 
 function answerTexts(app) {
@@ -99,15 +102,25 @@ export function drawAnswers(app, parent) {
 	parent.hidden = !app.workload
 	if (!app.workload) return
 	const texts = answerTexts(app)
+	const focused = document.activeElement?.closest("[data-answer]")?.dataset.answer
 	fill(
 		parent,
-		QUESTIONS.map(([name, question]) =>
-			el("div.answer", { "data-answer": name, title: texts[name].filter(Boolean).join("\n") },
-				el("h2", question),
+		QUESTIONS.map(([name, question, place, patchOf]) => {
+			const patch = app.ds?.parameters.length > 0 && patchOf(app.ds)
+			const go = event => {
+				event.preventDefault()
+				if (String(getSelection())) return
+				app.state.set(patch)
+				// Again when what is above it has been drawn.
+				for (const ms of [0, 800]) setTimeout(() => document.querySelector(place).scrollIntoView(), ms)
+			}
+			return el("div.answer", { "data-answer": name, title: texts[name].filter(Boolean).join("\n"), onclick: patch && go },
+				el("h2", patch ? el("a", { href: app.state.link(patch) }, `${question} ›`) : question),
 				el("p.said", texts[name][0]),
 				texts[name][1] && el("p.more", texts[name][1])
 			)
-		),
+		}),
 		app.ds?.disputed && !app.ds.ties[app.ds.quickest] && el("p.banner#dispute", { role: "status", text: disputeText(app) })
 	)
+	if (focused) parent.querySelector(`[data-answer="${focused}"] a`)?.focus()
 }

@@ -1,35 +1,28 @@
 // Horizontal bars.
 
-import { SMALL_FONT, Surface, fitText } from "./canvas.js"
+import { Grid, SMALL_FONT, fitText } from "./canvas.js"
 import { SERIES, theme } from "./colors.js"
-import { announce, clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { saveCsv } from "./dom.js"
 
 const BAR_STEP = 22
 const MOST_NAMES = 150
 
-export class Bars extends Surface {
+export class Bars extends Grid {
 	constructor(parent, { clicked, color = SERIES[0], ...rest }) {
-		super(parent, { focus: Boolean(clicked), color, ...rest })
+		super(parent, { focus: Boolean(clicked), color, picked: (_, i) => clicked?.(this.list[i]), ...rest })
 		this.list = []
-		this.chosen = -1
-		const under = event => this.list[Math.floor((this.at(event)[1] - 5) / BAR_STEP)]
-		this.on({
-			click: event => clicked && under(event) && clicked(under(event)),
-			pointermove: event => {
-				const one = under(event)
-				if (one) showTip(event.clientX, event.clientY, [one.name, ["", one.text]])
-				else hideTip()
-			},
-			keydown: event => {
-				const step = { ArrowUp: -1, ArrowDown: 1 }[event.key]
-				if (step) {
-					event.preventDefault()
-					this.chosen = clamp(this.chosen + step, 0, this.list.length - 1)
-					this.draw()
-					if (this.list[this.chosen]) announce([this.list[this.chosen].name, this.list[this.chosen].text])
-				} else if (event.key === "Enter" && clicked && this.list[this.chosen]) clicked(this.list[this.chosen])
-			}
-		})
+	}
+
+	get cells() {
+		return [1, this.list.length]
+	}
+
+	cellUnder(event) {
+		return this.within(0, Math.floor((this.at(event)[1] - 5) / BAR_STEP))
+	}
+
+	tip(_, i) {
+		return [this.list[i].name, this.list[i].text]
 	}
 
 	// `list`: [{name, value, low, high, outer, text}]; `outer` is drawn faintly around it.
@@ -59,13 +52,13 @@ export class Bars extends Surface {
 				for (const end of [low, high]) this.line(ink, 1.5, [end, y - 4], [end, y + 4])
 			}
 			this.text(fitText(pen, one.text, texts + 2), names + long(reached(one)) + 8, y, ink, "left")
-			if (i !== this.chosen || document.activeElement !== this.canvas) return
+			if (i !== this.cursor?.[1] || document.activeElement !== this.canvas) return
 			pen.strokeStyle = accent
 			pen.strokeRect(names - 1, y - 9, this.wide - names - 2, 18)
 		})
 	}
 
 	csv(name) {
-		saveCsv([["name", "value", "low", "high"], ...this.list.map(one => [one.name, one.value, one.low, one.high])], `${name}.csv`)
+		saveCsv([["name", "value", "low", "high", "with_others"], ...this.list.map(one => [one.name, one.value, one.low, one.high, one.outer])], `${name}.csv`)
 	}
 }

@@ -1,7 +1,7 @@
 // Canvases, ticks, and pictures of them.
 
 import { rgb, theme, viridis } from "./colors.js"
-import { el, hideTip } from "./dom.js"
+import { announce, clamp, el, hideTip, showTip } from "./dom.js"
 import { plainly } from "./format.js"
 
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
@@ -115,6 +115,46 @@ export class Surface {
 	outside(x, y) {
 		const box = this.canvas.getBoundingClientRect()
 		return [box.left + x, box.top + y]
+	}
+}
+
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }
+
+// A grid of what can be pointed at and opened. A chart has `cells`, columns and rows, `cellUnder(event)`,
+// `tip(x, y)` and `picked(x, y)`.
+export class Grid extends Surface {
+	constructor(parent, options) {
+		super(parent, options)
+		this.on({
+			pointermove: event => {
+				const cell = this.cellUnder(event)
+				if (cell) showTip(event.clientX, event.clientY, this.tip(...cell))
+				else hideTip()
+			},
+			click: event => this.pick(this.cellUnder(event)),
+			keydown: event => this.key(event)
+		})
+	}
+
+	within(x, y) {
+		const [wide, high] = this.cells
+		return x >= 0 && y >= 0 && x < wide && y < high ? [x, y] : null
+	}
+
+	pick(cell) {
+		if (cell && this.picked) this.picked(...cell)
+	}
+
+	key(event) {
+		const move = MOVES[event.key]
+		if (event.key === "Enter") this.pick(this.cursor)
+		if (!move) return
+		event.preventDefault()
+		const [x, y] = this.cursor || move.map(by => -by)
+		const [wide, high] = this.cells
+		this.cursor = [clamp(x + move[0], 0, wide - 1), clamp(y + move[1], 0, high - 1)]
+		this.draw()
+		announce(this.tip(...this.cursor))
 	}
 }
 

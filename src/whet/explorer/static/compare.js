@@ -192,7 +192,7 @@ export class CompareView extends View {
 				dots("faster", of("faster"), { color: SERIES[0], alpha: 0.7, size: 3 })
 			],
 			x: { label: `time on B, ${b.name}`, log: true, show: timeTick },
-			y: { label: this.head, log: true, show: times, low, high, marks: [0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 2, 5, 10].filter(at => at >= low && at <= high) },
+			y: { label: this.head, log: true, show: times, low, high, marks: [1, 0.5, 2, 0.1, 0.2, 5, 10, 0.8, 1.25, 0.9, 1.1, 0.95, 1.05].filter(at => at >= low && at <= high) },
 			rules: [{ side: "y", at: 1, text: "the same" }]
 		})
 		const rows = pairs.filter(one => one.said && inside(one))

@@ -217,6 +217,10 @@ export class Dataset {
 		return this.best >= 0 && this.usable[this.best] > this.peak
 	}
 
+	get failures() {
+		return this.axes.get("status").keys.filter(status => !isMeasured(status))
+	}
+
 	// What a row is among the others, if it is anything.
 	standingText(row) {
 		if (row === this.best) return "the pick"

@@ -301,7 +301,7 @@ function drawSign(pen, points, inner, x, y, r, color) {
 	pen.stroke()
 }
 
-function rowTip(ds, workload, row) {
+export function rowTip(ds, workload, row) {
 	const ns = ds.value(row, "median_ns")
 	const low = ds.value(row, "low_ns")
 	return [

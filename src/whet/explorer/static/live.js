@@ -2,7 +2,8 @@
 
 import { SERIES } from "./colors.js"
 import { button, el, figure, fill } from "./dom.js"
-import { configText, counted, nanoseconds, plural, timeTick, workloadText } from "./format.js"
+import { counted, nanoseconds, plural, timeTick, workloadText } from "./format.js"
+import { rowTip } from "./heat.js"
 import { Plot } from "./plot.js"
 import { View } from "./view.js"
 
@@ -89,7 +90,6 @@ export class LiveView extends View {
 	}
 
 	tipOf(one, i) {
-		const { ds } = this
-		return [one.name, ["trial", counted(one.x[i])], ["time", nanoseconds(one.y[i], 4)], one.rows && ["config", configText(ds.config(one.rows[i]))]]
+		return [`${one.name} ${counted(one.x[i])}`, ...(one.rows ? rowTip(this.ds, this.workload, one.rows[i]) : [["time", nanoseconds(one.y[i], 4)]])]
 	}
 }

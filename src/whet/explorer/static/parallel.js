@@ -312,9 +312,20 @@ export class Parallel extends Surface {
 	press(event) {
 		const [px, py] = this.at(event)
 		const index = this.nearest(px)
-		if (index < 0 || py < HEAD - 8) return
+		if (index < 0) return
+		if (this.isFailed(this.axes[index], py)) {
+			const { brush, ds } = this.input
+			this.brushed("status", String(brush.status) === String(ds.failures) ? null : ds.failures)
+			return
+		}
+		if (py < HEAD - 8) return
 		this.drag = { index, from: py, to: py, add: event.shiftKey, before: this.input.brush[this.axes[index].axis.name] }
 		this.hold(event)
+	}
+
+	isFailed(one, py) {
+		const [y, high] = this.slot(one, 0)
+		return one.axis.name === "median_ns" && one.axis.lacking && py > y - 6 && py < y + high + 6
 	}
 
 	move(event) {

@@ -93,12 +93,15 @@ export class Plot extends Surface {
 		pen.font = SMALL_FONT
 		for (const [side, axis] of [["x", x], ["y", y]]) {
 			let last = -100
+			const taken = []
 			for (const value of axis.marks || (axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5))) {
 				const at = side === "x" ? this.px(value) : this.py(value)
 				this.line(faint, 1, ...this.across(side, at))
 				const text = axis.show(value)
 				if (side === "y") {
+					if (taken.some(one => Math.abs(one - at) < 12)) continue
 					this.text(text, PAD.left - 6, at, soft, "right")
+					taken.push(at)
 					continue
 				}
 				const half = pen.measureText(text).width / 2

@@ -98,12 +98,12 @@ export class SearchView extends View {
 		const wanted = this.lanesWanted()
 		this.names = wanted
 		this.drawControls()
-		const fetched = wanted.map(async lane => this.course(lane, await this.answer(lane, budget)))
+		const asked = wanted.map(lane => this.answer(lane, budget))
 		fill(this.grid, wanted.map(lane => note(`Simulating ${lane}…`)))
 		this.curve.chart.canvas.hidden = !this.lanes.length
-		const lanes = await Promise.all(fetched)
-		if (this.workload !== workload || this.names !== wanted) return
-		this.lanes = lanes
+		const answers = await Promise.all(asked)
+		if (this.workload !== workload || this.names !== wanted || !this.ds) return
+		this.lanes = wanted.map((lane, i) => this.course(lane, answers[i]))
 		this.buildLanes()
 		this.draw()
 		this.repeat()
@@ -118,8 +118,8 @@ export class SearchView extends View {
 			for (const one of [...simulated]) {
 				const lane = `${one.lane.split(":")[0]}:${seed}`
 				const answer = await this.answer(lane, budget)
-				if (this.lanes !== lanes || this.workload !== workload) return
 				if (this.root.hidden) await new Promise(shown => (this.shown = shown))
+				if (this.lanes !== lanes || this.workload !== workload || !this.ds) return
 				const course = answer.absent ? null : this.course(lane, answer)
 				if (!course || String(course.rows) === String(one.again[0]?.rows)) simulated.splice(simulated.indexOf(one), 1)
 				else one.again.push(course)
@@ -172,25 +172,15 @@ export class SearchView extends View {
 
 	drawControls() {
 		const { ds, source } = this
-		const options = [["", "Add a search…"]]
-		const again = []
-		for (const { name, label = name } of this.strategies) {
-			const count = this.names.filter(lane => lane.startsWith(`${name}:`)).length
-			if (count) again.push([`${name}:${count + 1}`, `${label}, another seed`])
-			else options.push([`${name}:0`, label])
-		}
-		options.push(...again)
+		// Other seeds are in a line's band.
+		const options = [["", "Add a search…"], ...this.strategies.filter(({ name }) => !this.names.some(lane => lane.startsWith(`${name}:`))).map(({ name, label = name }) => [`${name}:0`, label])]
 		for (const run of this.runs) if (!this.names.includes(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
-		const idle = !this.steps()
-		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary", disabled: idle })
+		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary", disabled: !this.steps() })
 		this.slider = el("input#step", { type: "range", min: 0, max: this.steps(), value: this.step(), "aria-label": "step", oninput: event => this.go(Number(event.target.value)) })
 		this.counter = el("span#step-count.soft")
 		fill(
 			this.replay.tools,
 			this.playButton,
-			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back", disabled: idle }),
-			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on", disabled: idle }),
-			button("Reset", "Back to the start (r)", () => this.reset(), { id: "reset", disabled: idle }),
 			this.slider,
 			this.counter,
 			select("speed", SPEEDS, String(this.speed), value => (this.speed = Number(value)), { id: "speed" }),
@@ -325,23 +315,12 @@ export class SearchView extends View {
 	}
 
 	key(event) {
-		const acts = {
-			" ": () => this.toggle(),
-			",": () => this.go(this.step() - 1),
-			".": () => this.go(this.step() + 1),
-			r: () => this.reset()
-		}
 		// A focused button is pressed with the space bar.
-		return event.key === " " && event.target.tagName === "BUTTON" ? null : acts[event.key]
+		return event.key === " " && event.target.tagName !== "BUTTON" && (() => this.toggle())
 	}
 
 	go(step) {
 		this.set({ step: clamp(step, 0, this.steps()) })
-	}
-
-	reset() {
-		this.left()
-		this.go(0)
 	}
 
 	toggle() {

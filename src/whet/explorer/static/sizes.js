@@ -1,9 +1,9 @@
 // Which config serves all sizes of a kernel.
 
-import { SMALL_FONT, Surface, fitText, gradient } from "./canvas.js"
+import { Grid, SMALL_FONT, fitText, gradient } from "./canvas.js"
 import { rgb, theme, viridis } from "./colors.js"
 import { readWhole } from "./dataset.js"
-import { announce, clamp, el, facts, figure, fill, hideTip, labelled, listing, note, numberCells, opens, saveCsv, select, showTip, sign } from "./dom.js"
+import { el, facts, figure, fill, labelled, listing, note, numberCells, opens, saveCsv, select, sign } from "./dom.js"
 import { configText, counted, keyText, nanoseconds, percent, plural, varied } from "./format.js"
 import { View, any } from "./view.js"
 
@@ -39,21 +39,7 @@ function sharesOf(sizes) {
 	return [...configs.values()]
 }
 
-class Matrix extends Surface {
-	constructor(parent, options) {
-		super(parent, options)
-		const moved = event => {
-			const cell = this.cellUnder(event)
-			if (cell) showTip(event.clientX, event.clientY, this.tip(...cell))
-			else hideTip()
-		}
-		this.on({
-			pointermove: moved,
-			click: event => this.cellUnder(event) && this.picked(...this.cellUnder(event)),
-			keydown: event => this.key(event)
-		})
-	}
-
+class Matrix extends Grid {
 	update(input) {
 		this.input = input
 		this.cursor = null
@@ -64,21 +50,13 @@ class Matrix extends Surface {
 		return (this.wide - ROWS_LEFT - 4) / this.input.sizes.length
 	}
 
-	cellUnder(event) {
-		const [x, y] = this.at(event)
-		const cell = [Math.floor((x - ROWS_LEFT) / this.step), Math.floor((y - ROWS_TOP) / ROW_HIGH)]
-		return cell[0] >= 0 && cell[0] < this.input.sizes.length && this.input.list[cell[1]] ? cell : null
+	get cells() {
+		return [this.input.sizes.length, this.input.list.length]
 	}
 
-	key(event) {
-		const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key]
-		if (event.key === "Enter" && this.cursor) this.picked(...this.cursor)
-		if (!move) return
-		event.preventDefault()
-		const [x, y] = this.cursor || [-move[0], -move[1]]
-		this.cursor = [clamp(x + move[0], 0, this.input.sizes.length - 1), clamp(y + move[1], 0, this.input.list.length - 1)]
-		this.draw()
-		announce(this.tip(...this.cursor))
+	cellUnder(event) {
+		const [x, y] = this.at(event)
+		return this.within(Math.floor((x - ROWS_LEFT) / this.step), Math.floor((y - ROWS_TOP) / ROW_HIGH))
 	}
 
 	draw() {

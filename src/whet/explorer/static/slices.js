@@ -2,7 +2,8 @@
 
 import { SERIES } from "./colors.js"
 import { el, fill, figure, labelled, select } from "./dom.js"
-import { bytesText, configText, digits, nanoseconds, percent, seconds, statusText, timeTick, varied } from "./format.js"
+import { bytesText, configText, digits, percent, seconds, timeTick, varied } from "./format.js"
+import { rowTip } from "./heat.js"
 import { Plot } from "./plot.js"
 
 const MOST_DOTS = 5000
@@ -187,9 +188,9 @@ export class Slices {
 	}
 
 	tipOf(row) {
-		const { ds } = this.view
+		const { ds, workload } = this.view
 		const { labels, label, show, values } = this.metric || {}
 		const value = labels ? labels[values[row]] : values?.[row] != null && show(values[row])
-		return [configText(ds.config(row)), ["", ds.usable[row] >= 0 ? nanoseconds(ds.usable[row]) : statusText(ds.status(row))], value && !labels && [label, value], ["", ds.standingText(row)]]
+		return [...rowTip(ds, workload, row), value && !labels && [label, value]]
 	}
 }

@@ -2,13 +2,11 @@
 
 import { Bars } from "./bars.js"
 import { gradient } from "./canvas.js"
-import { SERIES } from "./colors.js"
 import { CLASS_NAMES, FAILED_CLASS } from "./dataset.js"
-import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, sign, swatch } from "./dom.js"
-import { UNITS, counted, inUnit, isNoise, nanoseconds, percent, plural, statusGlyph, statusText, timeTick, unitOf } from "./format.js"
+import { button, clamp, el, figure, fill, labelled, note, select, sign, swatch } from "./dom.js"
+import { UNITS, counted, inUnit, isNoise, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
 import { HeatMap } from "./heat.js"
 import { Parallel, axisName, classColor } from "./parallel.js"
-import { Plot } from "./plot.js"
 import { Slices } from "./slices.js"
 import { timed } from "./timings.js"
 import { View, any } from "./view.js"
@@ -61,16 +59,6 @@ export class SpaceView extends View {
 		})
 		this.heat = this.heatFrame.chart
 		this.heatFrame.body.append((this.legend = el("div.legend#heat-legend")))
-		this.strip = figure({
-			id: "strip",
-			title: "Time by value",
-			chart: body => new Plot(body, {
-				height: 330,
-				label: "time by the value of the one parameter",
-				tip: (one, i) => [one.name, ["time", nanoseconds(one.y[i], 4)], one.lows && ["95 % interval", `${nanoseconds(one.lows[i], 4)} to ${nanoseconds(one.highs[i], 4)}`]],
-				clicked: (one, i) => this.open(one.rows[i])
-			})
-		})
 		this.controls = figure({
 			id: "parameters",
 			title: "Parameters",
@@ -80,7 +68,7 @@ export class SpaceView extends View {
 		this.linesFrame = figure({
 			id: "parallel",
 			title: "All parameters at once",
-			line: "Every trial runs from left to right through its values; brighter is faster, the widest ribbons hold most trials. Drag along an axis to keep only those trials; drag a title to move it.",
+			line: "Every trial runs from left to right through its values; brighter is faster, the widest ribbons hold most trials. Drag along an axis, or click 'failed', to keep only those trials; drag a title to move it.",
 			chart: body => new Parallel(body, {
 				height: 290,
 				brushed: (name, wanted, draft) => app.brush(name, wanted, draft),
@@ -92,13 +80,12 @@ export class SpaceView extends View {
 		this.importanceFrame = figure({
 			id: "importance",
 			title: "What matters",
-			line: "The share of the differences in time that each parameter explains: dark by itself, with its 95 % interval, light together with others. Click one to make it the heat map's x axis.",
-			csv: () => this.importanceCsv(),
+			line: "The share of the differences in time that each parameter explains: dark by itself, with its 95 % interval, light together with others. Where the light part is most of a bar, which value is good depends on the other parameters. Click one to make it the heat map's x axis.",
 			chart: body => new Bars(body, { label: "parameter importance", clicked: one => this.chooseX(one.name) })
 		})
 		this.bars = this.importanceFrame.chart
 		this.slices = new Slices(this)
-		root.append(el("div.split", this.heatFrame.root, this.strip.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root, ...this.slices.parts)
+		root.append(el("div.split", this.heatFrame.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root, ...this.slices.parts)
 	}
 
 	axes() {
@@ -176,10 +163,16 @@ export class SpaceView extends View {
 		this.root.classList.toggle("without", !ds)
 		if (!ds) return
 		if (!ds.rows || !ds.parameters.length) return
+		// Where one parameter varies there is no map, and the one slice has everything.
+		const only = ds.parameters.filter(one => one.values.length > 1).length < 2
+		if (this.heatFrame.root.hidden !== only) {
+			this.heatFrame.root.hidden = only
+			if (only) this.heatFrame.root.after(this.slices.frame.root)
+			else this.importanceFrame.root.after(this.slices.frame.root)
+		}
 		const redraw = text => any(changed, `data w theme size ${text}`)
 		if (redraw("x y fix at reduce unit row importance brush")) {
 			timed("heat", () => this.drawHeat())
-			this.drawStrip()
 			timed("controls", () => this.drawControls())
 		} else if (changed.has("grown")) {
 			timed("heat", () => this.drawHeat())
@@ -208,32 +201,6 @@ export class SpaceView extends View {
 		const rest = held.length ? `with ${held.map(([name, value]) => `${name} = ${value}`).join(", ")} and ` : "with "
 		this.heatFrame.caption.textContent = `Each cell is the ${now.reduce === "median" ? "median" : "best"} config with these two values, ${rest}all other parameters free, in ${unit === UNITS.time ? "time (less is better)" : unit.label}.`
 		this.drawLegend()
-	}
-
-	// Where one parameter varies there is no map: every value with its time and its interval.
-	drawStrip() {
-		const { ds } = this
-		const varied = ds.parameters.filter(one => one.values.length > 1)
-		const only = varied.length < 2 && (varied[0] || ds.parameters[0])
-		this.heatFrame.root.hidden = Boolean(only)
-		this.strip.root.hidden = !only
-		if (!only) return
-		const { mask } = this.chosen
-		const rows = ds.fastest.filter(row => mask[row]).sort((a, b) => only.codes[a] - only.codes[b])
-		const of = (name, list = rows) => Array.from(list, row => ds.value(row, name))
-		const series = (name, list, more) => ({ name, kind: "points", size: 4, rows: list, x: Array.from(list, row => only.codes[row]), y: of("median_ns", list), lows: of("low_ns", list), highs: of("high_ns", list), ...more })
-		const last = only.labels.length - 1
-		const failed = [...ds.standing.keys()].filter(row => mask[row] && ds.standing[row] && !(ds.usable[row] >= 0))
-		this.strip.chart.update({
-			series: [
-				series("measured", rows.filter(row => row !== ds.best), { color: SERIES[0] }),
-				series("the pick", rows.filter(row => row === ds.best), { color: SERIES[1], size: 6 })
-			],
-			x: { label: only.name, low: -0.5, high: last + 0.5, marks: [...only.labels.keys()], show: at => only.labels[at] },
-			y: { label: "time", log: usesLog(this.app), show: timeTick }
-		})
-		const why = failed.length ? ` Failed: ${failed.map(row => `${only.labels[only.codes[row]]} (${statusText(ds.status(row))})`).join(", ")}.` : ""
-		this.strip.caption.textContent = `Only ${only.name} varies: the median of each value, with its 95 % interval; less is better, and the large dot is the pick.${why}`
 	}
 
 	drawLegend() {
@@ -297,20 +264,14 @@ export class SpaceView extends View {
 				this.set({ fix })
 			}
 		}
-		const last = one.values.length - 1
-		const step = by => choose(chosen < 0 && by < 0 ? last : clamp(chosen + by, 0, last))
 		const value = (text, title, code) => button(text, title, () => choose(code), { "aria-pressed": String(code === chosen || (code < 0 && chosen < 0)), class: "value", "data-control": `${one.name}=${text}` })
 		return el("div.parameter", { "data-parameter": one.name },
 			el("span.name", { title: one.name }, one.name, axis && el("em", axis)),
 			el("div.values", { role: "group", "aria-label": one.name },
 				!axis && value("any", `Leave ${one.name} free`, -1),
-				last < 12
+				one.values.length < 13
 					? one.labels.map((text, code) => value(text, `${one.name} = ${text}`, code))
 					: select(one.name, one.labels.map((text, code) => [String(code), text]), String(chosen), code => choose(Number(code)), { "data-control": `${one.name}=` })
-			),
-			el("div.stepper",
-				button("−", `Smaller ${one.name}`, () => step(-1), { "data-control": `${one.name}-` }),
-				button("+", `Larger ${one.name}`, () => step(1), { "data-control": `${one.name}+` })
 			)
 		)
 	}
@@ -383,11 +344,6 @@ export class SpaceView extends View {
 	chooseX(name) {
 		const { x, y } = heatAxes(this.app)
 		this.set({ x: name, y: name === y ? x : y })
-	}
-
-	importanceCsv() {
-		const rows = (this.importance || []).map(one => [one.parameter, one.share, one.low, one.high, one.total])
-		saveCsv([["parameter", "share", "low", "high", "with_others"], ...rows], "importance.csv")
 	}
 }
 

@@ -1,13 +1,13 @@
 // One trial, and how it differs from another.
 
-import { SMALL_FONT, Surface, ticks } from "./canvas.js"
-import { SERIES, theme } from "./colors.js"
+import { SERIES } from "./colors.js"
 import { diffPane, stageButtons } from "./diff.js"
-import { button, clamp, copy, el, figure, fill, headCells, labelled, note, saveCsv, select } from "./dom.js"
+import { button, copy, el, figure, fill, headCells, labelled, note, select } from "./dom.js"
 import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, pythonText, seconds, statusText, trialName, tritonText, unitOf, valueText, varied } from "./format.js"
+import { Plot } from "./plot.js"
 import { View, any } from "./view.js"
 
-const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
+const QUANTILES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
 
 const LINE = "One config: what it is, what became of it, and how it compares with the best."
 
@@ -23,10 +23,8 @@ export class TrialView extends View {
 			id: "samples",
 			title: "Samples",
 			shows: () => `Samples of ${trialName(this.trial?.row)}`,
-			csv: () => this.samplesCsv(),
-			chart: body => new Surface(body, { label: "distribution of samples", focus: false })
+			chart: body => new Plot(body, { height: 230, label: "samples, the quickest first", tip: (one, i) => [one.name, ["sample", nanoseconds(one.y[i], 4)], ["quicker ones", percent(one.x[i], 2)]] })
 		})
-		this.surface = this.samples.chart
 		this.samples.body.append((this.missing = el("div")))
 		this.code = figure({
 			id: "ir",
@@ -161,62 +159,25 @@ export class TrialView extends View {
 	drawSamples() {
 		const { trial, other } = this
 		const sets = [trial, other].filter(one => one && (one.samples?.length || one.quantiles?.length))
-		this.surface.canvas.hidden = !sets.length
+		const { chart, caption } = this.samples
+		chart.canvas.hidden = !sets.length
 		fill(this.missing, !sets.length && note(trial.median_ns > 0 ? "Its samples were not kept." : "It was not measured, so there are no samples."))
-		this.samples.caption.textContent = ""
-		if (!sets.length) return
-		const n = trial.samples_total
-		this.samples.caption.textContent = `${plural(n, "sample")}: the box holds the middle half, the line is the median and the band its 95 % interval.`
-		this.drawDistribution(sets)
+		caption.textContent = sets.length ? `${plural(trial.samples_total, "sample")}, the quickest first: a flat row is a steady config. The line is the median, the band its 95 % interval.` : ""
+		if (sets.length) chart.update({
+			series: sets.flatMap((one, i) => this.drawSet(one, SERIES[i])),
+			x: { label: "share of the samples", low: 0, high: 1, show: percent },
+			y: { label: "time", show: ns => nanoseconds(ns, 4) }
+		})
 	}
 
-	drawDistribution(sets) {
-		this.surface.draw = () => this.drawDistribution(sets)
-		const { surface } = this
-		const rowHigh = sets.length > 1 ? 84 : 120
-		const pen = surface.begin(rowHigh * sets.length + 36)
-		const colors = theme()
-		const all = sets.flatMap(one => (one.samples?.length ? one.samples : one.quantiles))
-		let low = Math.min(...all)
-		let high = Math.max(...all)
-		const pad = (high - low || high) * 0.06;
-		[low, high] = [low - pad, high + pad]
-		const [left, right] = [14, surface.wide - 14]
-		const px = ns => left + ((ns - low) / (high - low)) * (right - left)
-		pen.font = SMALL_FONT
-		const base = rowHigh * sets.length + 8
-		for (const at of ticks(low, high, 5)) {
-			surface.rect(colors.faint, px(at), 0, 1, base)
-			surface.text(nanoseconds(at, 4), clamp(px(at), 26, right - 26), base + 12, colors.soft)
-		}
-		sets.forEach((one, i) => this.drawSet(pen, one, px, rowHigh * i + 8, rowHigh - 12, SERIES[i]))
-	}
-
-	drawSet(pen, one, px, top, high, color) {
-		const sorted = one.samples?.length ? [...one.samples].sort((a, b) => a - b) : null
-		const at = share => (sorted ? sorted[Math.round(share * (sorted.length - 1))] : one.quantiles[QUANTILES.indexOf(100 * share)])
-		const middle = top + high * 0.74
-		const { surface } = this
-		const between = (p, q) => Math.max(1, px(q) - px(p))
-		if (one.low_ns !== null && one.high_ns !== null) surface.rect(color, px(one.low_ns), top, between(one.low_ns, one.high_ns), high, 0.18)
-		surface.line(color, 1.5, [px(at(0)), middle], [px(at(1)), middle])
-		const box = [px(at(0.25)), middle - 10, between(at(0.25), at(0.75)), 20]
-		surface.rect(theme().panel, ...box)
-		pen.strokeRect(...box)
-		surface.rect(color, px(one.median_ns) - 1.5, top, 3, high)
-		if (!sorted) return
-		// Dots are piled up, so that none hides another.
-		const piles = new Map()
-		for (const ns of sorted) {
-			const slot = Math.round(px(ns) / 5)
-			const pile = piles.get(slot) || 0
-			piles.set(slot, pile + 1)
-			pen.beginPath()
-			pen.globalAlpha = 0.8
-			pen.arc(px(ns), Math.max(top + 3, middle - 16 - pile * 5), 2.4, 0, 7)
-			pen.fill()
-			pen.globalAlpha = 1
-		}
+	// Of a report's trials only quantiles are known.
+	drawSet({ row, samples, quantiles, median_ns: ns, low_ns: low, high_ns: high }, color) {
+		const sorted = samples?.length ? [...samples].sort((a, b) => a - b) : quantiles
+		const x = sorted.map((_, i) => (sorted === quantiles ? QUANTILES[i] : sorted.length > 1 ? i / (sorted.length - 1) : 0.5))
+		return [
+			{ name: "median", kind: "line", color, faint: true, x: [0, 1], y: [ns, ns], ...(low > 0 && { upper: [high, high], lower: [low, low] }) },
+			{ name: trialName(row), kind: "points", color, size: 3, alpha: 0.8, x, y: sorted }
+		]
 	}
 
 	async drawCode() {
@@ -240,12 +201,5 @@ export class TrialView extends View {
 			return
 		}
 		fill(this.code.body, diffPane(stage, theirs, mine, trialName(other.row), trialName(trial.row)))
-	}
-
-	samplesCsv() {
-		const { trial } = this
-		if (!trial) return
-		const rows = trial.samples?.length ? trial.samples.map((ns, i) => [i + 1, ns]) : (trial.quantiles || []).map((ns, i) => [`${QUANTILES[i]} %`, ns])
-		saveCsv([["sample", "ns"], ...rows], "samples.csv")
 	}
 }

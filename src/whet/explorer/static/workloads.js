@@ -71,13 +71,15 @@ export class WorkloadsView extends View {
 
 	groupRow(title, list, isOpen, toggle) {
 		const columns = this.columns().map(([name]) => name)
+		// All keys of a table share its builds.
+		const shared = (list[0].origin === "table" && list[0].work.build) || 0
 		const [least, most] = extent(list.map(w => w.best?.ns).filter(ns => ns > 0))
 		const cells = {
 			kernel: el("td", button(`${isOpen ? "▾" : "▸"} ${kernelText(list[0])}`, `${isOpen ? "Fold" : "Unfold"} ${title}`, null, { class: "plain", "aria-expanded": String(isOpen) })),
 			key: el("td", plural(list.length, "key")),
 			device: el("td", list[0].device),
 			best: el("td.number", least <= most ? `${nanoseconds(least)} to ${nanoseconds(most)}` : "–"),
-			cost: el("td.number", seconds(list.reduce((all, w) => all + (w.cost_s || 0), 0)))
+			cost: el("td.number", seconds(list.reduce((all, w) => all + (w.cost_s || 0) - shared, shared)))
 		}
 		return el("tr.group", { "data-group": title, onclick: toggle }, columns.map(name => cells[name] || el("td")))
 	}
