@@ -59,7 +59,7 @@ function costTexts({ workload, ds }) {
 
 function gainText({ speedup, typical_ns: typical, best, first }) {
 	if (first && configText(first.config) === configText(best.config)) return ", the author's first config"
-	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config`
+	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config${first?.ns > 0 ? ` (${nanoseconds(first.ns)})` : ""}`
 	return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : ""
 }
 

@@ -4,7 +4,7 @@ import { Beside } from "./beside.js"
 import { SERIES } from "./colors.js"
 import { extent, ofRun, readWhole } from "./dataset.js"
 import { el, facts, figure, fill, labelled, listing, note, numberCells, opens, saveCsv, select } from "./dom.js"
-import { configText, counted, digits, keyText, nanoseconds, percent, plural, timeTick, valueText, varied, workloadText } from "./format.js"
+import { configText, counted, digits, kernelText, keyText, nanoseconds, percent, plural, timeTick, valueText, varied, workloadText } from "./format.js"
 import { Plot } from "./plot.js"
 import { sizesOf } from "./sizes.js"
 import { View, any } from "./view.js"
@@ -99,7 +99,10 @@ export class CompareView extends View {
 			})
 		}
 		const others = this.others()
-		const options = [...others.map(one => [one.id, workloadText(one)]), ...(this.runs.length > 1 ? this.runs.map(run => [RUN + run.id, this.runText(run.id)]) : [])]
+		// What they have in common needs no words.
+		const parts = w => [kernelText(w), keyText(w), w.device]
+		const told = w => parts(w).filter((text, i) => text !== parts(workload)[i]).join(" · ") || workloadText(w)
+		const options = [...others.map(one => [one.id, told(one)]), ...(this.runs.length > 1 ? this.runs.map(run => [RUN + run.id, this.runText(run.id)]) : [])]
 		if (!options.length) {
 			fill(this.frame.tools)
 			fill(this.words, note("There is nothing to compare it with: tune it with another key, on another device or after a change, or open another store beside this one with 'whet explore --against STORE'."))
@@ -113,7 +116,7 @@ export class CompareView extends View {
 		fill(
 			this.frame.tools,
 			labelled("with", select("what to compare it with", options, run ? this.now.b : other.id, b => this.set({ b }), { id: "compare-b" })),
-			labelled("and", select("a third workload", [["", "–"], ...others.map(one => [one.id, workloadText(one)])], third?.id || "", c => this.set({ c: c || null }), { id: "compare-c" }))
+			labelled("and", select("a third workload", [["", "–"], ...others.map(one => [one.id, told(one)])], third?.id || "", c => this.set({ c: c || null }), { id: "compare-c" }))
 		)
 		const key = `${workload.id}|${run?.id || other.id}|${third?.id}|${ds.rows}`
 		if (this.key0 !== key) this.read(other, third, key, run)

@@ -3,7 +3,7 @@
 import { Bars } from "./bars.js"
 import { SERIES } from "./colors.js"
 import { extent } from "./dataset.js"
-import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js"
+import { button, el, facts, figure, fill, listing, note, numberCells, select, swatch } from "./dom.js"
 import { counted, digits, percent, phasesOf, plural, seconds, statusText } from "./format.js"
 import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js"
 import { View, any } from "./view.js"
@@ -186,13 +186,10 @@ export class CostView extends View {
 				const [first, last] = extent(rows)
 				this.app.brush("order", [`${first + 1}..${last + 1}`])
 			}, { id: "select-range" }),
-			el("table.rows.compact",
-				headCells(["", "spans", "seconds", "mean", "longest"], "number"),
-				el("tbody", list.map(([name, one]) => {
-					const name0 = swatch(this.chart.color(this.spans.names.indexOf(name)), name)
-					return el("tr", el("td", { class: one.depth ? "inner" : "" }, name0), numberCells([counted(one.count), digits(one.seconds), seconds(one.seconds / one.count), seconds(one.longest)]))
-				}))
-			)
+			listing("spans", ["span", "count", "seconds", "mean", "longest"], list.map(([name, one]) => {
+				const name0 = swatch(this.chart.color(this.spans.names.indexOf(name)), name)
+				return el("tr", el("td", { class: one.depth ? "inner" : "" }, name0), numberCells([counted(one.count), digits(one.seconds), seconds(one.seconds / one.count), seconds(one.longest)]))
+			}))
 		)
 	}
 }
