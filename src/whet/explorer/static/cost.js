@@ -187,7 +187,7 @@ export class CostView extends View {
 				this.app.brush("order", [`${first + 1}..${last + 1}`])
 			}, { id: "select-range" }),
 			listing("spans", ["span", "count", "seconds", "mean", "longest"], list.map(([name, one]) => {
-				const name0 = swatch(this.chart.color(this.spans.names.indexOf(name)), name)
+				const name0 = swatch(this.chart.ground(this.spans.names.indexOf(name)), name)
 				return el("tr", el("td", { class: one.depth ? "inner" : "" }, name0), numberCells([counted(one.count), digits(one.seconds), seconds(one.seconds / one.count), seconds(one.longest)]))
 			}))
 		)

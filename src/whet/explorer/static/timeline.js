@@ -89,6 +89,16 @@ export class TimelineChart extends Surface {
 		return SERIES[name % SERIES.length]
 	}
 
+	// There are more kinds of spans than colours that can be told apart: the next ones have gaps.
+	gap(name) {
+		return [0, 6, 3][Math.min(2, Math.floor(name / SERIES.length))]
+	}
+
+	ground(name) {
+		const gap = this.gap(name)
+		return gap ? `repeating-linear-gradient(90deg, ${this.color(name)} 0 ${gap - 1}px, transparent 0 ${gap}px)` : this.color(name)
+	}
+
 	draw() {
 		const { spans } = this.input
 		const pen = this.begin(HEADER + LANE * Math.max(1, spans.lanes.length) + 4)
@@ -123,6 +133,8 @@ export class TimelineChart extends Surface {
 			const wide = Math.max(0.7, right - left - (right - left > 3 ? 1 : 0))
 			const failed = spans.status[i] && !isMeasured(spans.status[i])
 			this.rect(this.color(spans.name[i]), left, y, wide, tall, failed ? 0.45 : 1)
+			const gap = this.gap(spans.name[i])
+			for (let at = gap - 1; gap && at < wide - 1; at += gap) this.rect(theme().panel, left + at, y, 1, tall)
 			if (failed && wide > 2) this.rect(theme().bad, left, y + tall - 2, wide, 2)
 			if (clicked !== null && spans.row[i] === clicked) {
 				pen.strokeStyle = theme().ink

@@ -125,7 +125,7 @@ export class WorkloadsView extends View {
 		const best = w.best && w.best.ns !== null ? w.best : null
 		const cells = {
 			kernel: el("td", el("b", kernelText(w))),
-			key: el("td", keyText(w)),
+			key: el("td", { title: keyText(w), text: keyText(w) }),
 			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
 			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),
 			speedup: el("td.number", { title: w.paired ? "measured side by side" : "by medians", text: w.speedup ? `${digits(w.speedup)}×` : "–" }),
