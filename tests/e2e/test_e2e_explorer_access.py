@@ -27,7 +27,9 @@ AXE = Path(FOLDER, "node_modules", "axe-core", "axe.min.js")
 # A frame in which nothing runs cannot be asked; the doctor's page is looked at by itself.
 FOUND = """
 ({rules}) => axe.run(document, {
-    iframes: false, resultTypes: ["violations"], ...(rules && {runOnly: {type: "rule", values: rules}}),
+    iframes: false,
+    resultTypes: ["violations"],
+    ...(rules && {runOnly: {type: "rule", values: rules}}),
 }).then(told => told.violations
     .filter(one => ["serious", "critical"].includes(one.impact))
     .map(one => `${one.id}: ${one.nodes.map(node => node.target + " " + node.html).join("; ")}`))
