@@ -133,15 +133,17 @@ export class TimelineChart extends Surface {
 			const wide = Math.max(0.7, right - left - (right - left > 3 ? 1 : 0))
 			const failed = spans.status[i] && !isMeasured(spans.status[i])
 			this.rect(this.color(spans.name[i]), left, y, wide, tall, failed ? 0.45 : 1)
+			const label = wide > 34 ? fitText(pen, spans.names[spans.name[i]], wide - 8) : ""
 			const gap = this.gap(spans.name[i])
-			for (let at = gap - 1; gap && at < wide - 1; at += gap) this.rect(theme().panel, left + at, y, 1, tall)
+			// Beside its name, which has to be read.
+			for (let at = label ? pen.measureText(label).width + 8 : gap - 1; gap && at < wide - 1; at += gap) this.rect(theme().panel, left + at, y, 1, tall)
 			if (failed && wide > 2) this.rect(theme().bad, left, y + tall - 2, wide, 2)
 			if (clicked !== null && spans.row[i] === clicked) {
 				pen.strokeStyle = theme().ink
 				pen.lineWidth = 2
 				pen.strokeRect(left, y, wide, tall)
 			}
-			if (wide > 34) this.text(fitText(pen, spans.names[spans.name[i]], wide - 8), left + 4, y + tall / 2, failed ? theme().ink : inkOn(this.color(spans.name[i])), "left")
+			if (label) this.text(label, left + 4, y + tall / 2, failed ? theme().ink : inkOn(this.color(spans.name[i])), "left")
 		}
 	}
 
