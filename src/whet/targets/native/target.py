@@ -100,8 +100,6 @@ class SharedObjectTarget(HostTarget):
     which have these as fields or properties."""
 
     compiler: str
-    rtol: float
-    atol: float
 
     build_mode = "spawn"
 
@@ -109,6 +107,12 @@ class SharedObjectTarget(HostTarget):
 
         @property
         def args(self) -> Mapping[str, Any]: ...
+
+        @property
+        def rtol(self) -> float: ...
+
+        @property
+        def atol(self) -> float: ...
 
         @property
         def expected(self) -> dict[str, Any] | None:

@@ -160,6 +160,26 @@ def dependences_of(payload: str) -> tuple[OperationDependence, ...]:
         )
 
 
+# How far apart two numbers next to 1 are.
+_ROUNDINGS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+
+
+def rounding_of(payload: str) -> float:
+    """How far, relative to the size of the results, sums in another order may be from a reference:
+    each operation adds the rounding of its type, times the root of how many terms it sums up."""
+    mlir = bindings()
+    with mlir.context(), mlir.ir.Location.unknown():
+        module = mlir.ir.Module.parse(payload)
+        named = [one for one in operations(mlir, module) if _is_linalg(one)]
+        kinds = [str(one.operands[-1].type).rstrip(">").split("x")[-1] for one in named]
+    apart = dependences_of(payload)
+    terms = [
+        math.prod(loop.extent or 1 for loop in one.loops if loop.carried) for one in apart
+    ] or [1] * len(kinds)
+    roundings = [_ROUNDINGS.get(kind.split("<")[-1], 0.0) for kind in kinds]
+    return 4 * sum(one * math.sqrt(n) for one, n in zip(roundings, terms, strict=True))
+
+
 def _is_linalg(operation: Any) -> bool:
     name = operation.name
     return bool(name.startswith("linalg.") and name != "linalg.yield" and len(operation.regions))

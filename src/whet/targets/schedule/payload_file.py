@@ -1,19 +1,34 @@
-"""A payload from a file of linalg."""
+"""A payload from a module of linalg, such as a file has."""
 
 from __future__ import annotations
 
+import math
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.targets.schedule.bindings import Bindings, bindings, located
 from whet.targets.schedule.payloads import Payload
-from whet.targets.schedule.script import old_names
+from whet.targets.schedule.script import old_names, operations, place_in
 
-_TYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i32": "int32", "i64": "int64"}
+_TYPES = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "i1": "bool",
+}  # fmt: skip
+# What is lowered after a script, and what is already a schedule.
+_DIALECTS = frozenset(
+    "affine arith bufferization builtin cf func index linalg math memref scf tensor ub vector".split()
+)
+_LOOPS = ("affine.for", "affine.parallel", "scf.for", "scf.while", "scf.parallel", "scf.forall")
+# References compute in these, since sums of few bits lose what a kernel may keep.
+_WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32"}
 
 
 def payload_file(
@@ -22,17 +37,22 @@ def payload_file(
     *,
     function: str | None = None,
     names: tuple[str, ...] = (),
+    results: int = 1,
 ) -> Payload:
     """A function of a file, which is looked for beside the calling one.
 
-    It takes arrays of fixed shapes: as memrefs, of which it writes the last, or as tensors, of
-    which it returns one. `reference` computes the result from the arrays by name, the output among
-    them; `names` are theirs, `a0`, `a1`, … and `out` without them. `function` may be left out
-    where there is only one."""
+    It takes arrays of fixed shapes: as memrefs, of which it writes the last `results`, or as
+    tensors, and returns some. `reference` computes the results from the arrays by name, the outputs
+    among them, one array or a tuple; arrays of 16 bits or less come to it as float32 or int32.
+    `names` are those of the arrays, `a0`, `a1`, … and `out` (`out0`, `out1`, …) without them.
+    `function` may be left out where there is only one."""
     path = Path(sys._getframe(1).f_code.co_filename).parent / path
-    if not path.is_file():
-        raise UsageError(f"no such payload: {path}")
-    text = path.read_text()
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise UsageError(f"no such payload: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} cannot be read: {error}") from None
     mlir = bindings()
     with mlir.context(), mlir.ir.Location.unknown():
         try:
@@ -40,7 +60,13 @@ def payload_file(
         except mlir.ir.MLIRError as error:
             raise UsageError(old_names(text, path.name) or located(error, path.name)) from None
         chosen = _function(module, function, path.name)
-        return _read(mlir, module, chosen, names, reference, path.name)
+        asked = reference and partial(_widened, reference)
+        return payload_of(mlir, module, chosen, path.name, asked, names=names, results=results)
+
+
+def _widened(reference: Callable[..., Any], **arrays: Any) -> Any:
+    wide = {n: a.astype(_WIDER.get(a.dtype.name, a.dtype), copy=False) for n, a in arrays.items()}
+    return reference(**wide)
 
 
 def _function(module: Any, name: str | None, label: str) -> Any:
@@ -51,80 +77,163 @@ def _function(module: Any, name: str | None, label: str) -> Any:
     }
     if name is None and len(found) == 1:
         return next(iter(found.values()))
-    if name not in found:
-        wanted = "several functions; say function=" if name is None else f"no function '{name}'"
-        raise UsageError(f"{label} has {wanted}{did_you_mean(name or '', found)}")
-    return found[name]
+    if name in found:
+        return found[name]
+    if not found:
+        first = next(iter(module.body.operations), None)
+        has = f"; it begins with {first.operation.name}" if first else ": it is empty"
+        raise UsageError(f"{label}:1:1: there is no func.func with a body{has}")
+    if name is not None:
+        raise UsageError(f"{label} has no function '{name}'{did_you_mean(name, found)}")
+    second = place_in(list(found.values())[1], label)
+    listed = ", ".join(f"'{one}'" for one in found)
+    raise UsageError(f"{second}: there are several functions; say function= ({listed})")
 
 
-def _read(
+def payload_of(
     mlir: Bindings,
     module: Any,
     function: Any,
-    names: tuple[str, ...],
-    reference: Callable[..., Any] | None,
     label: str,
+    reference: Callable[..., Any] | None = None,
+    *,
+    names: Sequence[str] = (),
+    results: int = 1,
+    given: Mapping[str, Any] | None = None,
 ) -> Payload:
+    """Of a function of a module, which is changed. `label` is what messages call it."""
     name = function.attributes["sym_name"].value
-    inputs, results = list(function.type.inputs), list(function.type.results)
-    arrays = [*inputs, *results]
-    if not arrays or len(results) > 1:
-        raise UsageError(f"{label}: '{name}' must take arrays and return at most one")
-    described = [_array(mlir, one, f"{label}: '{name}'") for one in arrays]
-    dtypes = {dtype for _, dtype in described}
-    if len(dtypes) > 1:
-        raise UsageError(f"{label}: '{name}' mixes {', '.join(sorted(dtypes))}; use one type")
-    given = names or (*(f"a{at}" for at in range(len(arrays) - 1)), "out")
-    if len(given) != len(arrays):
-        raise UsageError(f"names= has {len(given)} names for the {len(arrays)} arrays of '{name}'")
-    text = _on_memrefs(mlir, module, function, arrays) if results else str(module)
-    shapes = {one: shape for one, (shape, _) in zip(given, described, strict=True)}
-    [dtype] = dtypes
-    return Payload(name, text, FrozenMap(shapes), reference, dtype=dtype)
+    inputs, returned = list(function.type.inputs), list(function.type.results)
+    where = f"{place_in(function, label)}: '{name}'"
+    described = [_array(mlir, one, f"{where} takes") for one in inputs]
+    described += [_array(mlir, one, f"{where} returns") for one in returned]
+    memrefs = [isinstance(one, mlir.ir.MemRefType) for one in [*inputs, *returned]]
+    if not described or any(memrefs) and (returned or not all(memrefs)):
+        raise UsageError(
+            f"{where} must take memrefs and write the last of them, or take tensors and return some"
+        )
+    results = len(returned) or results
+    if not 1 <= results <= len(described) or any(memrefs) and results == len(described) > 1:
+        raise UsageError(f"{where} takes {len(described)} memrefs; results={results} are not among")
+    _check_operations(mlir, function, label)
+    last = ["out"] if results == 1 else [f"out{at}" for at in range(results)]
+    chosen = names or (*(f"a{at}" for at in range(len(described) - results)), *last)
+    if len(chosen) != len(described) or len({*chosen}) != len(chosen):
+        raise UsageError(
+            f"names={tuple(chosen)} are not {len(described)} different ones for the arrays of "
+            f"'{name}'"
+        )
+    arrays = dict(zip(chosen, described, strict=True))
+    symbol = re.sub(r"\W", "_", name, flags=re.ASCII) + "_payload"  # else it may be one of C's
+    return Payload(
+        name,
+        _on_memrefs(mlir, module, function, symbol, label),
+        FrozenMap({one: shape for one, (shape, _) in arrays.items()}),
+        reference,
+        dtypes=FrozenMap({one: dtype for one, (_, dtype) in arrays.items() if dtype != "float32"}),
+        results=results,
+        symbol=symbol,
+        given=given or {},
+    )
 
 
 def _array(mlir: Bindings, kind: Any, where: str) -> tuple[tuple[int, ...], str]:
-    if not isinstance(kind, mlir.ir.MemRefType | mlir.ir.RankedTensorType):
-        raise UsageError(f"{where} takes {kind}; only tensors or memrefs can be given")
+    ir = mlir.ir
+    if not isinstance(kind, ir.MemRefType | ir.RankedTensorType):
+        raise UsageError(f"{where} {kind}; only tensors or memrefs can be given")
     if not kind.has_static_shape:
-        raise UsageError(f"{where} takes {kind}, whose shape is not fixed")
+        raise UsageError(f"{where} {kind}, whose shape is not fixed; write its sizes as numbers")
     dtype = _TYPES.get(str(kind.element_type))
     if dtype is None:
-        raise UsageError(f"{where} takes {kind}; elements can be {', '.join(_TYPES)}")
+        raise UsageError(f"{where} {kind}; elements can be {', '.join(_TYPES)}")
+    if not math.prod(kind.shape):
+        raise UsageError(f"{where} {kind}, which has no elements")
+    made = ir.MemRefType if isinstance(kind, ir.MemRefType) else ir.RankedTensorType
+    if kind != made.get(kind.shape, kind.element_type):
+        plain = made.get(kind.shape, kind.element_type)
+        raise UsageError(f"{where} {kind}; arrays are contiguous, so write {plain}")
     return tuple(kind.shape), dtype
 
 
-def _on_memrefs(mlir: Bindings, module: Any, function: Any, arrays: list[Any]) -> str:
-    """The module with a second function, which reads and writes memrefs and holds the first."""
+def _check_operations(mlir: Bindings, function: Any, label: str) -> None:
+    """Refuses what no schedule could change, or no later pass compile."""
+    found = operations(mlir, function)
+    for one in found:
+        dialect = one.name.partition(".")[0]
+        if dialect not in _DIALECTS:
+            remedy = "; run tosa-to-linalg over it first" if dialect == "tosa" else ""
+            raise UsageError(
+                f"{place_in(one, label)}: {one.name} cannot be compiled here; a payload has "
+                f"linalg, tensor, arith and math{remedy}"
+            )
+    if any(one.name.startswith("linalg.") and one.regions for one in found):
+        return
+    for one in found:
+        if one.name in _LOOPS:
+            raise UsageError(
+                f"{place_in(one, label)}: {one.name} is a loop already, and a schedule makes the "
+                "loops; write what it computes as linalg on whole arrays, such as linalg.generic"
+            )
     name = function.attributes["sym_name"].value
-    inner = f"{name}_on_tensors"
-    memrefs = [str(one).replace("tensor", "memref", 1) for one in arrays]
-    parameters = ", ".join(f"%m{at}: {one}" for at, one in enumerate(memrefs))
-    tensors = [
-        f"%t{at} = bufferization.to_tensor %m{at} restrict : {memrefs[at]} to {arrays[at]}"
-        for at in range(len(arrays) - 1)
-    ]
-    arguments = ", ".join(f"%t{at}" for at in range(len(arrays) - 1))
-    types = ", ".join(str(one) for one in arrays[:-1])
-    last = len(arrays) - 1
-    lines = [
-        f"func.func @{name}({parameters}) {{",
-        *tensors,
-        f"%result = func.call @{inner}({arguments}) : ({types}) -> {arrays[-1]}",
-        f"bufferization.materialize_in_destination %result in restrict writable %m{last}"
-        f" : ({arrays[-1]}, {memrefs[-1]}) -> ()",
-        "return",
-        "}",
-    ]
-    function.attributes["sym_name"] = mlir.ir.StringAttr.get(inner)
-    function.attributes["sym_visibility"] = mlir.ir.StringAttr.get("private")
-    other = mlir.ir.Module.parse("\n".join([_declared(function), *lines]))
-    module.body.append(list(other.body.operations)[-1].detach_from_parent())
-    mlir.pass_manager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
+    raise UsageError(
+        f"{place_in(function, label)}: '{name}' has no linalg operation, so there is nothing to "
+        "schedule"
+    )
+
+
+def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: str) -> str:
+    """The module with the function alone, on memrefs: where it is on tensors, a second one reads
+    and writes memrefs and holds the first."""
+    for one in module.body.operations:
+        if one.operation.name == "func.func":
+            one.attributes["sym_visibility"] = mlir.ir.StringAttr.get("private")
+    inputs, returned = list(map(str, function.type.inputs)), list(map(str, function.type.results))
+    if returned:
+        inner = f"{symbol}_on_tensors"
+        function.attributes["sym_name"] = mlir.ir.StringAttr.get(inner)
+        wrapper = _wrapper(symbol, inner, inputs, returned)
+        declared = (
+            f"func.func private @{inner}({', '.join(inputs)}) -> ({', '.join(returned)})\n"
+        )
+        other = mlir.ir.Module.parse(declared + wrapper)
+        module.body.append(list(other.body.operations)[-1].detach_from_parent())
+    else:
+        function.attributes["sym_name"] = mlir.ir.StringAttr.get(symbol)
+        del function.attributes["sym_visibility"]
+    try:
+        mlir.pass_manager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
+    except mlir.ir.MLIRError as error:
+        raise UsageError(located(error, label)) from None
+    for one in operations(mlir, module):
+        if one.name in ("func.call", "func.call_indirect"):
+            raise UsageError(
+                f"{place_in(one, label)}: {one} calls what has no body or calls itself"
+            )
     return str(module)
 
 
-def _declared(function: Any) -> str:
-    types = ", ".join(str(one) for one in function.type.inputs)
-    name = function.attributes["sym_name"].value
-    return f"func.func private @{name}({types}) -> {function.type.results[0]}"
+def _wrapper(symbol: str, inner: str, inputs: Sequence[str], returned: Sequence[str]) -> str:
+    arrays = [*inputs, *returned]
+    memrefs = [one.replace("tensor", "memref", 1) for one in arrays]
+    count = len(inputs)
+    results = [f"%r{at}" for at in range(len(returned))]
+    return "\n".join(
+        [
+            f"func.func @{symbol}({', '.join(f'%m{at}: {one}' for at, one in enumerate(memrefs))})",
+            "{",
+            *(
+                f"%t{at} = bufferization.to_tensor %m{at} restrict : {memrefs[at]} to {one}"
+                for at, one in enumerate(inputs)
+            ),
+            f"{', '.join(results)} = func.call @{inner}"
+            f"({', '.join(f'%t{at}' for at in range(count))})"
+            f" : ({', '.join(inputs)}) -> ({', '.join(returned)})",
+            *(
+                f"bufferization.materialize_in_destination {result} in restrict writable"
+                f" %m{count + at} : ({one}, {memrefs[count + at]}) -> ()"
+                for at, (result, one) in enumerate(zip(results, returned, strict=True))
+            ),
+            "return",
+            "}",
+        ]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, install_extra
 from whet.core.frozen import FrozenMap
 
 _AXES = re.compile(r"<([a-z]+)>")
@@ -18,31 +20,86 @@ _AXES = re.compile(r"<([a-z]+)>")
 
 @dataclass(frozen=True)
 class Payload:
-    """`text` is a module with a function `name`, which takes a memref for each array of `shapes`,
-    in that order, and writes the last one. `reference` computes that from the others. `pattern` is
-    the text without its sizes, the same for every problem; empty where there is none such."""
+    """`text` is a module with a function `symbol`, or `name`, which takes a memref for each array
+    of `shapes`, in that order, and writes the last `results` of them. `reference` computes these
+    from the others: one array, or a tuple. `pattern` is the text without its sizes, the same for
+    every problem; empty where there is none such. `dtypes` are those that are not float32, `given`
+    are arrays to use instead of random ones."""
 
     name: str
     text: str
     shapes: FrozenMap[tuple[int, ...]]
     reference: Callable[..., Any] | None = field(default=None, compare=False)
     pattern: str = ""
-    dtype: str = "float32"
+    dtypes: FrozenMap[str] = field(default_factory=FrozenMap)
     sizes: FrozenMap[int] = field(default_factory=FrozenMap)
+    results: int = 1
+    symbol: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
-    def output(self) -> str:
-        return list(self.shapes)[-1]
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.shapes)[-self.results :]
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return numpy_dtype(self.dtypes.get(name, "float32"))
 
     def arguments(self, seed: int = 0) -> dict[str, Any]:
-        """Random inputs, and an output full of NaN so that what is never written is seen."""
+        """What is given, else random inputs, and outputs full of NaN, or of the least whole number,
+        so that what is never written is seen."""
+        self._check_memory()
         rng = np.random.default_rng(seed)
         made = {
-            name: rng.standard_normal(shape).astype(self.dtype)
+            name: _random(rng, shape, self.dtype(name)) if name not in self.given else None
             for name, shape in self.shapes.items()
         }
-        made[self.output].fill(np.nan)
-        return made
+        for name in self.outputs:
+            kind = self.dtype(name)
+            made[name].fill(np.iinfo(kind).min if kind.kind == "i" else np.nan)
+        return {name: self.given.get(name, array) for name, array in made.items()}
+
+    def answered(self, answer: Any) -> dict[str, Any]:
+        """What a reference returned, by name and in the types of the outputs."""
+        values = answer if isinstance(answer, tuple | list) else (answer,)
+        if len(values) != self.results:
+            raise UsageError(
+                f"the reference of '{self.name}' returns {len(values)} arrays for "
+                f"{self.results} results"
+            )
+        with np.errstate(over="ignore"):
+            return {
+                name: np.asarray(value).astype(self.dtype(name), copy=False)
+                for name, value in zip(self.outputs, values, strict=True)
+            }
+
+    def _check_memory(self) -> None:
+        needed = sum(
+            math.prod(shape) * self.dtype(name).itemsize for name, shape in self.shapes.items()
+        )
+        if needed > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+            raise UsageError(
+                f"the arrays of '{self.name}' take {needed / 2**30:,.0f} GiB, more than the "
+                f"{there / 2**30:,.0f} GiB of this machine"
+            )
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        raise UsageError(
+            f"bfloat16 arrays need ml_dtypes; install it with {install_extra('mlir')}"
+        ) from None
+    return np.dtype(bfloat16)
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:
+    if kind.kind in "ib":
+        least, most = (0, 1) if kind.kind == "b" else (-100, 100)
+        return np.asarray(rng.integers(least, most, shape, endpoint=True)).astype(kind)
+    return np.asarray(rng.standard_normal(shape)).astype(kind)
 
 
 def matmul(m: int, n: int, k: int) -> Payload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,11 @@ from whet.targets.base import asked, host_device
 from whet.targets.fingerprint import digest
 from whet.targets.key import key_of
 from whet.targets.native.target import SharedObjectTarget
+from whet.targets.schedule.analysis import rounding_of
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim, scheduled
 from whet.targets.schedule.frontend import ScheduleBuilder
+from whet.targets.schedule.from_torch import torch_payload
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.script import (
     ParameterFile,
@@ -57,8 +59,8 @@ class ScheduleTarget(SharedObjectTarget):
     args: Mapping[str, Any]
     given_key: Mapping[str, Any] | None
     compiler: str
-    rtol: float
-    atol: float
+    given_rtol: float | None
+    given_atol: float | None
     mode: Mode | None = None
     threads: int = 1
     keep: Path | None = None
@@ -72,7 +74,25 @@ class ScheduleTarget(SharedObjectTarget):
             return None
         copies = {name: array.copy() for name, array in self.args.items()}
         answer = asked(f"reference= of {self.name}", partial(self.payload.reference, **copies))
-        return {self.payload.output: answer}
+        return self.payload.answered(answer)
+
+    @cached_property
+    def rtol(self) -> float:
+        return max(1e-4, self._rounding) if self.given_rtol is None else self.given_rtol
+
+    @cached_property
+    def atol(self) -> float:
+        """Relative to the size of the results, since what is small may be the sum of what is not;
+        of several results the one with the smallest numbers decides."""
+        if self.given_atol is not None or self.expected is None:
+            return self.given_atol or 0.0
+        real = [one for one in self.expected.values() if one.dtype.kind not in "ib"]
+        sizes = [float(np.sqrt(np.nanmean(np.square(one, dtype=np.float64)))) for one in real]
+        return max(1e-5, self._rounding) * min((one for one in sizes if one > 0), default=1.0)
+
+    @cached_property
+    def _rounding(self) -> float:
+        return rounding_of(self.payload.text)
 
     def workload(self) -> Workload:
         version, mlir = self.compiler_version(), bindings()
@@ -112,7 +132,7 @@ class ScheduleTarget(SharedObjectTarget):
             payload=self.payload.text,
             script=self.script.text,
             label=self.script.label,
-            shim=schedule_shim(self.payload.name, self.payload.shapes),
+            shim=schedule_shim(self.payload.symbol or self.payload.name, self.payload.shapes),
             compiler=self.compiler,
             threads=self.threads,
             rules=self.script.rules,
@@ -120,33 +140,42 @@ class ScheduleTarget(SharedObjectTarget):
 
 
 def schedule(
-    payload: Payload,
-    script: str | Path | ScheduleBuilder | None = None,
+    payload: Payload | Callable[..., Any],
+    given: Any = None,
+    /,
     *,
+    script: str | Path | ScheduleBuilder | None = None,
     args: Mapping[str, Any] | None = None,
     constraints: Sequence[Any] = (),
     name: str | None = None,
     key: Mapping[str, Any] | None = None,
     threads: int | None = 1,
     compiler: str = "cc",
-    rtol: float = 1e-4,
-    atol: float = 1e-4,
+    rtol: float | None = None,
+    atol: float | None = None,
     mode: Mode | None = None,
     timer: str | MakeTimer = CpuTimer,
 ) -> ScheduleTarget:
     """Makes the schedule of an MLIR program tunable.
 
-    `payload` is from `whet.targets.schedule.payloads`: `matmul(512, 512, 512)`. `script` is a
-    transform-dialect file, relative to the calling file, its text, or a `ScheduleBuilder`; every
+    `payload` is from `whet.targets.schedule.payloads`: `matmul(512, 512, 512)`, and `given` a
+    script; or it is a torch module or function, and `given` are its example inputs, one tensor or a
+    tuple of them. Such a program computes with arrays like these, its weights are arguments, and
+    torch is the reference. `script` is a transform-dialect file, relative to the calling file, its text, or a `ScheduleBuilder`; every
     open `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. A script
     that is fixed has its parameters in a `.toml` of the same name. Without a script, the payload's
     own starting script is used. `args` are the arrays by name, random ones if there
-    are none. The result is compared with the payload's reference. Parallel loops of the script run
+    are none. The result is compared with the payload's reference, within `rtol` and `atol`; without
+    them, within what the program's types and the lengths of its sums explain. Parallel loops of the script run
     on `threads` threads; None means all cores. `constraints`, `key`, `mode` and `timer` are those
     of `whet.native`; `compiler` is the C compiler that links.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
+    if isinstance(payload, Payload):
+        script = given if script is None else script
+    else:
+        payload = torch_payload(payload, given)
     read = read_script(*_text(payload, script, caller), _beside(script, caller))
     return ScheduleTarget(
         name=name or payload.name,
@@ -157,8 +186,8 @@ def schedule(
         given_key=key,
         threads=_threads(threads),
         compiler=compiler,
-        rtol=rtol,
-        atol=atol,
+        given_rtol=rtol,
+        given_atol=atol,
         mode=None if mode is None else checked_mode(mode),
         file=file,
         make_timer=timer_maker(timer),
@@ -209,11 +238,12 @@ def _checked(payload: Payload, args: Mapping[str, Any]) -> dict[str, Any]:
         if (
             not isinstance(array, np.ndarray)
             or array.shape != shape
-            or array.dtype != payload.dtype
+            or array.dtype != payload.dtype(name)
             or not array.flags.c_contiguous
         ):
             size = "x".join(map(str, shape))
-            raise UsageError(f"'{name}' must be a contiguous {payload.dtype} array of {size}")
+            kind = payload.dtype(name)
+            raise UsageError(f"'{name}' must be a contiguous {kind} array of {size}")
     return {name: args[name] for name in payload.shapes}
 
 
