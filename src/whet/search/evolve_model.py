@@ -7,14 +7,13 @@ boosted trees fitted to what has been measured, and the top of the last generati
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from whet.core.space import Space
 from whet.learn.prior import Prior
-from whet.learn.trees import ensembles
+from whet.learn.trees import Trees
 from whet.search.modelled import Floats, Modelled
 
 POPULATION, GENERATIONS = 64, 4
@@ -23,6 +22,10 @@ ROUND, RANDOM_EVERY = 8, 3
 # The share of a new generation that is crossed; the rest mutates.
 CROSSED = 0.3
 _TRIES = 4
+# The model: so many trees, of which the mean counts less so many times how far they disagree.
+TREES, DOUBT = 30, 1.0
+# A config is as slow as it matters if it takes e to the power of this times as long as the best.
+SLOW = 3.0
 
 
 class EvolveModel(Modelled):
@@ -115,25 +118,19 @@ class EvolveModel(Modelled):
         choices = len(book.parameters[at].values) + book.optional[at]
         genes[at] = (genes[at] + 1 + self._rng.integers(max(1, choices - 1))) % choices
 
-    def _model(self) -> Any:
-        rows = list(self._outcomes.logs)
-        logs = np.array([self._outcomes.logs[row] for row in rows])
-        boosted = ensembles().GradientBoostingRegressor(
-            n_estimators=40,
-            learning_rate=0.15,
-            max_depth=3,
-            subsample=0.8,
-            max_features=0.6,
-            random_state=int(self._rng.integers(2**31)),
-        )
+    def _model(self) -> Trees:
+        rows = np.array(list(self._outcomes.logs), dtype=np.intp)
+        logs = np.array(list(self._outcomes.logs.values()))
         # Fast configs matter most, and a slow one is only to be known as slow.
-        weights = np.exp(np.maximum(self._outcomes.best - logs, -3.0))
-        return boosted.fit(self._points[rows], logs, sample_weight=weights)
+        near = np.minimum(logs, self._outcomes.best + SLOW)
+        seed = int(self._rng.integers(2**31))
+        return Trees.grown(self._points[rows].astype(np.float64), near, seed, trees=TREES)
 
-    def _rate(self, model: Any, rows: list[int]) -> Floats:
-        """Expected log time, with a malus for what is likely to fail."""
-        points = self._points
-        rated: Floats = model.predict(points[rows])
+    def _rate(self, model: Trees, rows: list[int]) -> Floats:
+        """The log time that may be hoped for, with a malus for what is likely to fail. Rated by the
+        mean alone, a population stays where the first good ones were."""
+        mean, doubt = model.predict(self._points[rows].astype(np.float64))
+        rated: Floats = mean - DOUBT * doubt
         if self._ratings is not None:
             trust = 8 / (8 + len(self._outcomes.logs))
             known = [row if row < len(self._ratings) else 0 for row in rows]
