@@ -6,6 +6,8 @@ one workload from another, does not depend on them.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import keyword
 import re
 import warnings
@@ -45,7 +47,12 @@ def torch_payload(module: Any, example_inputs: Any) -> Payload:
         text = _linalg(fx, lifted.program, label)
     mlir = bindings()
     with mlir.context(), mlir.ir.Location.unknown():
-        parsed = mlir.ir.Module.parse(text)
+        try:
+            parsed = mlir.ir.Module.parse(text)
+        except mlir.ir.MLIRError as error:
+            foreign = re.search(r"for custom op '([\w.]+)'", str(error))
+            said = f"{foreign[1]}, which is no linalg" if foreign else _line(error)
+            raise UsageError(f"torch-mlir makes of {label} {said}") from None
         for one in operations(mlir, parsed):
             if one.name == "cf.assert":  # of what torch itself does not check
                 one.erase()
@@ -86,9 +93,13 @@ def _as_module(torch: Any, given: Any) -> Any:
         return given
 
     class Wrapped(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, *arguments: Any) -> Any:
-            return given(*arguments)
+        def forward(self, *x: Any) -> Any:
+            return given(*x)
 
+    with contextlib.suppress(TypeError, ValueError):  # so that arrays are called as parameters are
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        parameters = inspect.signature(given).parameters.values()
+        Wrapped.forward.__signature__ = inspect.Signature([own, *parameters])
     return Wrapped()
 
 
@@ -131,6 +142,10 @@ def _lift(torch: Any, program: Any, inputs: Any) -> tuple[dict[str, Any], dict[s
     for spec in list(signature.input_specs):
         if spec.kind == kinds.USER_INPUT:
             value, wanted = next(leaves), spec.arg.name
+            if not isinstance(value, torch.Tensor):  # torch has taken it for a constant
+                program.graph.erase_node(nodes[spec.arg.name])
+                signature.input_specs.remove(spec)
+                continue
         else:
             held = program.constants if spec.target in program.constants else program.state_dict
             value, wanted = held[spec.target], spec.target.replace(".", "_")
@@ -141,11 +156,10 @@ def _lift(torch: Any, program: Any, inputs: Any) -> tuple[dict[str, Any], dict[s
             if spec.kind == kinds.CONSTANT_TENSOR and value.numel() == 1:
                 continue
             spec.kind, spec.target, spec.persistent = kinds.USER_INPUT, None, None
-        if isinstance(value, torch.Tensor):
-            if not wanted.isidentifier() or keyword.iskeyword(wanted) or wanted in arrays:
-                wanted = spec.arg.name
-            names[spec.arg.name] = wanted
-            arrays[wanted] = _to_numpy(torch, value)
+        if not wanted.isidentifier() or keyword.iskeyword(wanted) or wanted in arrays:
+            wanted = spec.arg.name
+        names[spec.arg.name] = wanted
+        arrays[wanted] = _to_numpy(torch, value)
     return arrays, names
 
 

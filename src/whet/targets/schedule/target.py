@@ -26,7 +26,7 @@ from whet.targets.base import asked, host_device
 from whet.targets.fingerprint import digest
 from whet.targets.key import key_of
 from whet.targets.native.target import SharedObjectTarget
-from whet.targets.schedule.analysis import rounding_of
+from whet.targets.schedule.analysis import dependences_of, rounding_of
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim, scheduled
 from whet.targets.schedule.frontend import ScheduleBuilder
@@ -176,6 +176,9 @@ def schedule(
         script = given if script is None else script
     else:
         payload = torch_payload(payload, given)
+    threads = _threads(threads)
+    if threads > 1:
+        _check_parallel(payload)
     read = read_script(*_text(payload, script, caller), _beside(script, caller))
     return ScheduleTarget(
         name=name or payload.name,
@@ -184,7 +187,7 @@ def schedule(
         space=read.space(constraints, payload.sizes),
         args=payload.arguments() if args is None else _checked(payload, args),
         given_key=key,
-        threads=_threads(threads),
+        threads=threads,
         compiler=compiler,
         given_rtol=rtol,
         given_atol=atol,
@@ -200,6 +203,16 @@ def _threads(given: int | None) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= _MOST_THREADS:
         raise UsageError(f"threads={given!r}; give a number from 1 to {_MOST_THREADS}, or None")
     return given
+
+
+def _check_parallel(payload: Payload) -> None:
+    found = dependences_of(payload.text)
+    if found and not any(one.parallel for one in found):
+        added = ", ".join(dict.fromkeys(one.label for one in found if one.loops))
+        raise UsageError(
+            f"'{payload.name}' cannot be shared among threads: every loop of {added or 'it'} adds "
+            "to the same elements; leave threads= out"
+        )
 
 
 def _text(
