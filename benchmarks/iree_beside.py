@@ -20,7 +20,7 @@ def iree_call(python: str, target: ScheduleTarget) -> Iterator[Callable[[], floa
     payload = target.payload
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "payload.mlir").write_text(tensor_function(payload))
-        inputs = {one: array for one, array in target.args.items() if one != payload.output}
+        inputs = {one: array for one, array in target.args.items() if one != payload.outputs[0]}
         np.savez(Path(folder, "inputs.npz"), **inputs)
         side = subprocess.Popen(
             [python, str(Path(__file__).with_name("iree_side.py")), folder, payload.name],
@@ -35,7 +35,7 @@ def iree_call(python: str, target: ScheduleTarget) -> Iterator[Callable[[], floa
             raise SystemExit(f"{python} cannot run {payload.name} with IREE: exit {side.wait()}")
         found = np.load(Path(folder, "result.npy"))
         if not np.allclose(
-            found, (target.expected or {})[payload.output], target.rtol, target.atol
+            found, (target.expected or {})[payload.outputs[0]], target.rtol, target.atol
         ):
             raise SystemExit(f"IREE's {payload.name} is wrong")
 
@@ -51,7 +51,7 @@ def iree_call(python: str, target: ScheduleTarget) -> Iterator[Callable[[], floa
 def tensor_function(payload: Payload) -> str:
     """The payload with tensors in place of memrefs, and its result returned."""
     lines = []
-    shape = "x".join(map(str, payload.shapes[payload.output]))
+    shape = "x".join(map(str, payload.shapes[payload.outputs[0]]))
     for line in payload.text.splitlines():
         if "bufferization.to_tensor" in line:
             continue
@@ -59,5 +59,5 @@ def tensor_function(payload: Payload) -> str:
             lines.append(f"    return %result : tensor<{shape}xf32>")
         elif line.strip() != "return":
             lines.append(line)
-    text = "\n".join(lines).replace(f", %{payload.output}_m: memref<{shape}xf32>)", ")", 1)
+    text = "\n".join(lines).replace(f", %{payload.outputs[0]}_m: memref<{shape}xf32>)", ")", 1)
     return text.replace("_m: memref", ": tensor").replace(") {", f") -> tensor<{shape}xf32> {{", 1)

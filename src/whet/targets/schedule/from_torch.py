@@ -11,7 +11,7 @@ import inspect
 import keyword
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -99,7 +99,8 @@ def _as_module(torch: Any, given: Any) -> Any:
     with contextlib.suppress(TypeError, ValueError):  # so that arrays are called as parameters are
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         parameters = inspect.signature(given).parameters.values()
-        Wrapped.forward.__signature__ = inspect.Signature([own, *parameters])
+        signature = inspect.Signature([own, *parameters])
+        Wrapped.forward.__signature__ = signature  # type: ignore[attr-defined]
     return Wrapped()
 
 

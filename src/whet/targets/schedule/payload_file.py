@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.targets.schedule.bindings import Bindings, bindings, located
@@ -23,9 +21,10 @@ _TYPES = {
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "i1": "bool",
 }  # fmt: skip
 # What is lowered after a script, and what is already a schedule.
-_DIALECTS = frozenset(
-    "affine arith bufferization builtin cf func index linalg math memref scf tensor ub vector".split()
-)
+_DIALECTS = {
+    *("affine", "arith", "bufferization", "builtin", "cf", "func", "index", "linalg", "math"),
+    *("memref", "scf", "tensor", "ub", "vector"),
+}
 _LOOPS = ("affine.for", "affine.parallel", "scf.for", "scf.while", "scf.parallel", "scf.forall")
 # References compute in these, since sums of few bits lose what a kernel may keep.
 _WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32"}
@@ -108,12 +107,13 @@ def payload_of(
     described = [_array(mlir, one, f"{where} takes") for one in inputs]
     described += [_array(mlir, one, f"{where} returns") for one in returned]
     memrefs = [isinstance(one, mlir.ir.MemRefType) for one in [*inputs, *returned]]
-    if not described or any(memrefs) and (returned or not all(memrefs)):
+    if not described or (any(memrefs) and (returned or not all(memrefs))):
         raise UsageError(
             f"{where} must take memrefs and write the last of them, or take tensors and return some"
         )
     results = len(returned) or results
-    if not 1 <= results <= len(described) or any(memrefs) and results == len(described) > 1:
+    # A memref alone may be read and written.
+    if not 1 <= results <= len(described) or (any(memrefs) and results == len(described) > 1):
         raise UsageError(f"{where} takes {len(described)} memrefs; results={results} are not among")
     _check_operations(mlir, function, label)
     last = ["out"] if results == 1 else [f"out{at}" for at in range(results)]
@@ -192,9 +192,7 @@ def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: 
         inner = f"{symbol}_on_tensors"
         function.attributes["sym_name"] = mlir.ir.StringAttr.get(inner)
         wrapper = _wrapper(symbol, inner, inputs, returned)
-        declared = (
-            f"func.func private @{inner}({', '.join(inputs)}) -> ({', '.join(returned)})\n"
-        )
+        declared = f"func.func private @{inner}({', '.join(inputs)}) -> ({', '.join(returned)})\n"
         other = mlir.ir.Module.parse(declared + wrapper)
         module.body.append(list(other.body.operations)[-1].detach_from_parent())
     else:

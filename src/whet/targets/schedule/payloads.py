@@ -49,14 +49,18 @@ class Payload:
         so that what is never written is seen."""
         self._check_memory()
         rng = np.random.default_rng(seed)
-        made = {
-            name: _random(rng, shape, self.dtype(name)) if name not in self.given else None
-            for name, shape in self.shapes.items()
-        }
-        for name in self.outputs:
+        made: dict[str, Any] = {}
+        for name, shape in self.shapes.items():
             kind = self.dtype(name)
-            made[name].fill(np.iinfo(kind).min if kind.kind == "i" else np.nan)
-        return {name: self.given.get(name, array) for name, array in made.items()}
+            if name in self.given:
+                made[name] = self.given[name]
+            elif name in self.outputs:
+                made[name] = np.full(
+                    shape, np.iinfo(kind).min if kind.kind == "i" else np.nan, kind
+                )
+            else:
+                made[name] = _random(rng, shape, kind)
+        return made
 
     def answered(self, answer: Any) -> dict[str, Any]:
         """What a reference returned, by name and in the types of the outputs."""
@@ -92,7 +96,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         raise UsageError(
             f"bfloat16 arrays need ml_dtypes; install it with {install_extra('mlir')}"
         ) from None
-    return np.dtype(bfloat16)
+    kind: np.dtype[Any] = np.dtype(bfloat16)
+    return kind
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:

@@ -29,8 +29,8 @@ from whet.targets.native.target import SharedObjectTarget
 from whet.targets.schedule.analysis import dependences_of, rounding_of
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim, scheduled
-from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.from_torch import torch_payload
+from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.script import (
     ParameterFile,
@@ -161,14 +161,15 @@ def schedule(
     `payload` is from `whet.targets.schedule.payloads`: `matmul(512, 512, 512)`, and `given` a
     script; or it is a torch module or function, and `given` are its example inputs, one tensor or a
     tuple of them. Such a program computes with arrays like these, its weights are arguments, and
-    torch is the reference. `script` is a transform-dialect file, relative to the calling file, its text, or a `ScheduleBuilder`; every
-    open `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. A script
-    that is fixed has its parameters in a `.toml` of the same name. Without a script, the payload's
-    own starting script is used. `args` are the arrays by name, random ones if there
-    are none. The result is compared with the payload's reference, within `rtol` and `atol`; without
-    them, within what the program's types and the lengths of its sums explain. Parallel loops of the script run
-    on `threads` threads; None means all cores. `constraints`, `key`, `mode` and `timer` are those
-    of `whet.native`; `compiler` is the C compiler that links.
+    torch is the reference. `script` is a transform-dialect file, relative to the calling file, its
+    text, or a `ScheduleBuilder`; every open `transform.tune.knob` and `transform.tune.alternatives`
+    in it becomes a parameter. A script that is fixed has its parameters in a `.toml` of the same
+    name. Without a script, the payload's own starting script is used. `args` are the arrays by
+    name, random ones if there are none. The result is compared with the payload's reference, within
+    `rtol` and `atol`; without them, within what the program's types and the lengths of its sums
+    explain. Parallel loops of the script run on `threads` threads; None means all cores.
+    `constraints`, `key`, `mode` and `timer` are those of `whet.native`; `compiler` is the C
+    compiler that links.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
