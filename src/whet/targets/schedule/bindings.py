@@ -136,7 +136,7 @@ def located(error: Exception, label: str) -> str:
     if found is None:
         return f"{label}: {text}"
     line, column, said = found.groups()
-    return f"{label}:{line}:{column}: {_LATER.split(said)[0].strip()}"
+    return f"{label}:{line}:{column}: {_LATER.split(said)[0].strip().splitlines()[0]}"
 
 
 def _version(provider: Provider) -> str:

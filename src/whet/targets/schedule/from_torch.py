@@ -11,7 +11,7 @@ import inspect
 import keyword
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -63,9 +63,15 @@ def torch_payload(module: Any, example_inputs: Any) -> Payload:
             raise UsageError(f"{label} takes something else than tensors; wrap it in a function")
         last = ["out"] if results == 1 else [f"out{at}" for at in range(results)]
         names = (*lifted.arrays, *last)
-        reference = _Reference(program, lifted.order)
         return payload_of(
-            mlir, parsed, function, label, reference, names=names, given=lifted.arrays
+            mlir,
+            parsed,
+            function,
+            label,
+            _Reference(program, lifted.order),
+            names=names,
+            given=lifted.arrays,
+            weights=lifted.weights,
         )
 
 
@@ -106,11 +112,12 @@ def _as_module(torch: Any, given: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Lifted:
-    """`program` takes `arrays`, in that order. `order` is what the program as torch exported it
-    takes: the name of an array, or a value."""
+    """`program` takes `arrays`, in that order, `weights` among them. `order` is what the program as
+    torch exported it takes: the name of an array, or a value."""
 
     program: Any
     arrays: Mapping[str, Any]
+    weights: Collection[str]
     order: Sequence[Any]
 
 
@@ -127,18 +134,22 @@ def _exported(
         if "MUTATION" in spec.kind.name:
             remedy = "; call .eval() on it first" if module.training else ""
             raise UsageError(f"{label} changes its own {spec.target} as it runs{remedy}")
-    arrays, names = _lift(torch, lower, inputs)
-    return program.graph_module, _Lifted(lower, arrays, _order(torch, program, inputs, names))
+    arrays, names, weights = _lift(torch, lower, inputs)
+    order = _order(torch, program, inputs, names)
+    return program.graph_module, _Lifted(lower, arrays, weights, order)
 
 
-def _lift(torch: Any, program: Any, inputs: Any) -> tuple[dict[str, Any], dict[str, str]]:
+def _lift(
+    torch: Any, program: Any, inputs: Any
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """Makes inputs of weights and of constants that are no single numbers, in place; what nothing
-    reads goes. The arrays by their new names, and these by torch's."""
+    reads goes. The arrays by their new names, these by torch's, and which are weights."""
     kinds = torch.export.graph_signature.InputKind
     leaves = iter(torch.utils._pytree.tree_leaves(inputs))
     nodes = {node.name: node for node in program.graph.nodes}
     arrays: dict[str, Any] = {}
     names: dict[str, str] = {}
+    weights: list[str] = []
     signature = program.graph_signature
     for spec in list(signature.input_specs):
         if spec.kind == kinds.USER_INPUT:
@@ -156,12 +167,14 @@ def _lift(torch: Any, program: Any, inputs: Any) -> tuple[dict[str, Any], dict[s
                 continue
             if spec.kind == kinds.CONSTANT_TENSOR and value.numel() == 1:
                 continue
-            spec.kind, spec.target, spec.persistent = kinds.USER_INPUT, None, None
         if not wanted.isidentifier() or keyword.iskeyword(wanted) or wanted in arrays:
             wanted = spec.arg.name
+        if spec.target is not None:
+            weights.append(wanted)
+            spec.kind, spec.target, spec.persistent = kinds.USER_INPUT, None, None
         names[spec.arg.name] = wanted
         arrays[wanted] = _to_numpy(torch, value)
-    return arrays, names
+    return arrays, names, weights
 
 
 def _order(torch: Any, program: Any, inputs: Any, names: Mapping[str, str]) -> list[Any]:

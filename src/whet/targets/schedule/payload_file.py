@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,10 @@ _DIALECTS = {
     *("memref", "scf", "tensor", "ub", "vector"),
 }
 _LOOPS = ("affine.for", "affine.parallel", "scf.for", "scf.while", "scf.parallel", "scf.forall")
+_FOREIGN = re.compile(
+    r"operation being parsed with an unregistered dialect.*|Dialect `\w+' not found for custom op.*"
+)
+_UNKNOWN = "the dialect of this operation is unknown; a payload has linalg, tensor, arith and math"
 # References compute in these, since sums of few bits lose what a kernel may keep.
 _WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32"}
 
@@ -57,7 +61,8 @@ def payload_file(
         try:
             module = mlir.ir.Module.parse(text)
         except mlir.ir.MLIRError as error:
-            raise UsageError(old_names(text, path.name) or located(error, path.name)) from None
+            said = _FOREIGN.sub(_UNKNOWN, located(error, path.name))
+            raise UsageError(old_names(text, path.name) or said) from None
         chosen = _function(module, function, path.name)
         asked = reference and partial(_widened, reference)
         return payload_of(mlir, module, chosen, path.name, asked, names=names, results=results)
@@ -99,6 +104,7 @@ def payload_of(
     names: Sequence[str] = (),
     results: int = 1,
     given: Mapping[str, Any] | None = None,
+    weights: Iterable[str] = (),
 ) -> Payload:
     """Of a function of a module, which is changed. `label` is what messages call it."""
     name = function.attributes["sym_name"].value
@@ -134,6 +140,7 @@ def payload_of(
         results=results,
         symbol=symbol,
         given=given or {},
+        weights=frozenset(weights),
     )
 
 
@@ -166,7 +173,14 @@ def _check_operations(mlir: Bindings, function: Any, label: str) -> None:
                 f"{place_in(one, label)}: {one.name} cannot be compiled here; a payload has "
                 f"linalg, tensor, arith and math{remedy}"
             )
-    if any(one.name.startswith("linalg.") and one.regions for one in found):
+        if one.name in ("cf.br", "cf.cond_br", "cf.switch"):
+            raise UsageError(
+                f"{place_in(one, label)}: {one.name} jumps; a payload is one sequence of operations"
+            )
+    computing = [one for one in found if one.name.startswith("linalg.") and len(one.regions)]
+    for one in computing:
+        _check_written(one, label)
+    if computing:
         return
     for one in found:
         if one.name in _LOOPS:
@@ -181,12 +195,29 @@ def _check_operations(mlir: Bindings, function: Any, label: str) -> None:
     )
 
 
+def _check_written(operation: Any, label: str) -> None:
+    """Refuses what would compute with whatever the memory of a tensor.empty happens to hold."""
+    for operand, inside in zip(operation.operands, operation.regions[0].blocks[0].arguments):
+        maker = operand.owner
+        if getattr(maker, "name", "") == "tensor.empty" and list(inside.uses):
+            raise UsageError(
+                f"{place_in(operation, label)}: {operation.name} reads a tensor.empty, which "
+                "nothing has written; linalg.fill it first"
+            )
+
+
 def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: str) -> str:
     """The module with the function alone, on memrefs: where it is on tensors, a second one reads
     and writes memrefs and holds the first."""
+    name = function.attributes["sym_name"].value
     for one in module.body.operations:
-        if one.operation.name == "func.func":
+        if one.operation.name == "func.func" and one.attributes["sym_name"].value != name:
             one.attributes["sym_visibility"] = mlir.ir.StringAttr.get("private")
+    mlir.pass_manager.parse("builtin.module(symbol-dce)").run(module.operation)
+    for one in operations(mlir, module):
+        if one.name == "func.call" and one.attributes["callee"].value == name:
+            raise UsageError(f"{place_in(one, label)}: '{name}' calls itself")
+    function.attributes["sym_visibility"] = mlir.ir.StringAttr.get("private")
     inputs, returned = list(map(str, function.type.inputs)), list(map(str, function.type.results))
     if returned:
         inner = f"{symbol}_on_tensors"
@@ -204,9 +235,7 @@ def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: 
         raise UsageError(located(error, label)) from None
     for one in operations(mlir, module):
         if one.name in ("func.call", "func.call_indirect"):
-            raise UsageError(
-                f"{place_in(one, label)}: {one} calls what has no body or calls itself"
-            )
+            raise UsageError(f"{place_in(one, label)}: this calls what has no linalg: {one}")
     return str(module)
 
 

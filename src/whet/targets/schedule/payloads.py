@@ -24,7 +24,8 @@ class Payload:
     of `shapes`, in that order, and writes the last `results` of them. `reference` computes these
     from the others: one array, or a tuple. `pattern` is the text without its sizes, the same for
     every problem; empty where there is none such. `dtypes` are those that are not float32, `given`
-    are arrays to use instead of random ones."""
+    are arrays to use instead of random ones, and `weights` those that belong to the program: the
+    text has their shapes, and the problem is what the others have."""
 
     name: str
     text: str
@@ -36,6 +37,7 @@ class Payload:
     results: int = 1
     symbol: str = ""
     given: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    weights: frozenset[str] = frozenset()
 
     @property
     def outputs(self) -> tuple[str, ...]:

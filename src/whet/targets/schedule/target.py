@@ -107,7 +107,8 @@ class ScheduleTarget(SharedObjectTarget):
         )
 
     def _key(self) -> FrozenMap[Any]:
-        key = key_of(self.given_key, self.args)
+        problem = {n: one for n, one in self.args.items() if n not in self.payload.weights}
+        key = key_of(self.given_key, problem)
         return key if self.threads == 1 else FrozenMap({**key, "threads": self.threads})
 
     def job(self, config: Config) -> Job | None:
