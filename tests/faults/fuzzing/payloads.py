@@ -220,7 +220,8 @@ def _answer(text: str, folder: Path) -> None:
             results.append(_run(payload, arguments, library))
             note("building")
         rounding = rounding_of(payload.text)
-        verdict = compare(*reversed(results), rtol=max(1e-4, rounding), atol=max(1e-4, rounding))
+        near = max(1e-4, rounding)
+        verdict = compare(results[1], results[0], rtol=near, atol=near)
         note("right" if verdict.ok else "wrong", verdict.message)
     except UsageError as error:
         note("refused", str(error))

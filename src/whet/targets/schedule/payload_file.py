@@ -197,7 +197,9 @@ def _check_operations(mlir: Bindings, function: Any, label: str) -> None:
 
 def _check_written(operation: Any, label: str) -> None:
     """Refuses what would compute with whatever the memory of a tensor.empty happens to hold."""
-    for operand, inside in zip(operation.operands, operation.regions[0].blocks[0].arguments):
+    for operand, inside in zip(
+        operation.operands, operation.regions[0].blocks[0].arguments, strict=False
+    ):
         maker = operand.owner
         if getattr(maker, "name", "") == "tensor.empty" and list(inside.uses):
             raise UsageError(

@@ -11,7 +11,7 @@ from whet.core.config import Config
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.status import Status
 from whet.store import MemoryStore
-from whet.targets.schedule.analysis import dependences_of
+from whet.targets.schedule.analysis import dependences_of, rounding_of
 from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payload_file import payload_file
 from whet.targets.schedule.payloads import elementwise_chain, matmul, matmul_bias_relu, softmax
@@ -231,15 +231,128 @@ def test_a_function_on_memrefs_is_taken_as_it_is(tmp_path):
     assert best(payload, script).status is Status.OK
 
 
+MIXED = """#same = affine_map<(i, j) -> (i, j)>
+#column = affine_map<(i, j) -> (i)>
+func.func @two(%a: tensor<6x8xf16>, %b: tensor<8x4xf16>, %n: tensor<6x4xi8>)
+    -> (tensor<6x4xf32>, tensor<6xi32>) {
+  %zero = arith.constant 0.0 : f32
+  %none = arith.constant 0 : i32
+  %empty = tensor.empty() : tensor<6x4xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<6x4xf32>) -> tensor<6x4xf32>
+  %product = linalg.matmul ins(%a, %b : tensor<6x8xf16>, tensor<8x4xf16>)
+    outs(%init : tensor<6x4xf32>) -> tensor<6x4xf32>
+  %column = tensor.empty() : tensor<6xi32>
+  %start = linalg.fill ins(%none : i32) outs(%column : tensor<6xi32>) -> tensor<6xi32>
+  %sum = linalg.generic {indexing_maps = [#same, #column],
+      iterator_types = ["parallel", "reduction"]}
+      ins(%n : tensor<6x4xi8>) outs(%start : tensor<6xi32>) {
+  ^bb0(%v: i8, %so_far: i32):
+    %wide = arith.extsi %v : i8 to i32
+    %more = arith.addi %wide, %so_far : i32
+    linalg.yield %more : i32
+  } -> tensor<6xi32>
+  return %product, %sum : tensor<6x4xf32>, tensor<6xi32>
+}
+"""
+
+
+@pytest.mark.slow
+def test_arrays_of_several_types_give_several_results(tmp_path):
+    path = tmp_path / "two.mlir"
+    path.write_text(MIXED)
+    seen = {}
+
+    def reference(a0, a1, a2, **outs):
+        seen.update({one.dtype.name: one for one in (a0, a1, a2)})
+        return a0 @ a1, a2.sum(axis=1)
+
+    payload = payload_file(path, reference)
+    assert payload.outputs == ("out0", "out1")
+    target = whet.schedule(payload, SCRIPT.replace("OP", "linalg.matmul"))
+    assert [one.dtype.name for one in target.expected.values()] == ["float32", "int32"]
+    assert {*seen} == {"float32", "int32"}  # a sum of int8 would overflow
+    assert whet.tune(target, store=MemoryStore(), jobs=1).best.status is Status.OK
+
+
+def test_what_sums_may_round_depends_on_their_type_and_length(tmp_path):
+    eps = {"f32": 2**-23, "f16": 2**-10}
+    for kind, terms in (("f32", 64), ("f32", 4096), ("f16", 64)):
+        text = matmul(4, 4, terms).text.replace("f32", kind)
+        fill_and_product = 1 + terms**0.5
+        assert rounding_of(text) == pytest.approx(4 * eps[kind] * fill_and_product)
+    whole = whet.schedule(matmul(4, 4, 64))
+    assert whole.rtol == 1e-4  # as little as a C kernel's
+    assert whole.atol < 1e-3
+    assert whet.schedule(matmul(4, 4, 64), rtol=0.1, atol=0.2).atol == 0.2
+
+
+def test_threads_are_refused_where_every_loop_adds_to_the_same(tmp_path):
+    path = tmp_path / "p.mlir"
+    path.write_text(
+        """func.func @all(%x: memref<8xf32>, %y: memref<8xf32>, %sum: memref<f32>) {
+  linalg.dot ins(%x, %y : memref<8xf32>, memref<8xf32>) outs(%sum : memref<f32>)
+  return
+}
+"""
+    )
+    with pytest.raises(UsageError, match=r"every loop of linalg\.dot adds to the same elements"):
+        whet.schedule(payload_file(path), "", threads=2)
+
+
+UNWRITTEN = """func.func @f(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %e = tensor.empty() : tensor<4x4xf32>
+  %c = linalg.matmul ins(%a, %a : tensor<4x4xf32>, tensor<4x4xf32>)
+    outs(%e : tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %c : tensor<4x4xf32>
+}
+"""
+AFFINE = """func.func @f(%a: memref<8xf32>, %b: memref<8xf32>) {
+  LOOP
+    %v = memref.load %a[%i] : memref<8xf32>
+    memref.store %v, %b[%i] : memref<8xf32>
+  }
+  return
+}
+"""
+SCF = AFFINE.replace(
+    "LOOP",
+    "%n = arith.constant 8 : index\n  %z = arith.constant 0 : index\n"
+    "  %o = arith.constant 1 : index\n  scf.for %i = %z to %n step %o {",
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TENSORS.replace("8x16", "?x16"), "whose shape is not fixed"),
+        (TENSORS.replace("8x16", "?x16"), r"p\.mlir:1:1: .* whose shape is not fixed"),
         ("func.func @f(%x: index) { return }", "'f' takes index; only tensors or memrefs"),
-        (MEMREFS + MEMREFS.replace("@twice", "@other"), "has several functions; say function="),
+        (
+            MEMREFS + MEMREFS.replace("@twice", "@other"),
+            r"^p\.mlir:\d+:1: there are several functions; say function= \('twice', 'other'\)",
+        ),
         (
             TENSORS.replace("tensor.empty() :", "linalg.init_tensor [8, 4] :"),
             r"^p\.mlir:3:12: linalg\.init_tensor is outdated; write tensor\.empty\(\)",
+        ),
+        (
+            AFFINE.replace("LOOP", "affine.for %i = 0 to 8 {"),
+            r"^p\.mlir:2:3: affine\.for is a loop already, .* such as linalg\.generic",
+        ),
+        (SCF, r"^p\.mlir:5:3: scf\.for is a loop already"),
+        ("module { }", r"^p\.mlir:1:1: there is no func\.func with a body"),
+        (
+            re.sub(r"memref<\w+>", "memref<6x8xf64, strided<[16, 1]>>", MEMREFS),
+            r"^p\.mlir:1:1: .* arrays are contiguous, so write memref<6x8xf64>",
+        ),
+        ("  foo.bar", r"^p\.mlir:1:3: the dialect of this operation is unknown"),
+        ('"foo.bar"() : () -> ()', r"^p\.mlir:1:\d+: the dialect of this operation is unknown"),
+        (
+            "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }",
+            r"^p\.mlir:1:1: 'f' has no linalg operation, so there is nothing to schedule",
+        ),
+        (
+            UNWRITTEN,
+            r"^p\.mlir:3:8: linalg\.matmul reads a tensor\.empty, which nothing has written",
         ),
     ],
 )
