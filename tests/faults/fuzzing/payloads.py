@@ -204,7 +204,7 @@ def _answer(text: str, folder: Path) -> None:
     os.dup2(null, 2)
 
     def note(kind: str, said: str = "") -> None:
-        with Path("answer").open("a") as file:
+        with (folder / "answer").open("a") as file:
             file.write(json.dumps([kind, said]) + "\n")
 
     try:

@@ -132,4 +132,4 @@ def test_what_cannot_be_scheduled_is_said_in_a_sentence(module, inputs, message)
 def test_a_missing_torch_is_said_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=re.escape("needs torch and torch-mlir; install them")):
-        torch_payload(Mlp(), np.ones(3))
+        torch_payload(len, np.ones(3))
