@@ -158,8 +158,7 @@ class _Tree:
 def steady() -> Iterator[None]:
     """And quick: a space that is too large to list is drawn a few hundred configs of."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RandomForestRegressor", "GradientBoostingRegressor"):
-            patch.setattr(sklearn.ensemble, name, Neighbours)
+        patch.setattr(sklearn.ensemble, "RandomForestRegressor", Neighbours)
         patch.setattr(modelled, "DRAWN", 300)
         yield
 
