@@ -185,12 +185,12 @@ def lowering(threads: int) -> tuple[str, ...]:
         "lower-affine",
         *(parallel if threads > 1 else ["scf-forall-to-for"]),
         "convert-scf-to-cf",
-        # Before vectors are LLVM's, or it would meet erf of a whole vector, which it does not know.
+        # Before vectors are LLVM's: what is left to the C library, such as erf, is taken apart.
+        "convert-math-to-llvm",
         "convert-math-to-libm",
         f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
         "finalize-memref-to-llvm",
         "convert-openmp-to-llvm",
-        "convert-math-to-llvm",
         "convert-arith-to-llvm",
         "convert-index-to-llvm",
         "convert-cf-to-llvm",
