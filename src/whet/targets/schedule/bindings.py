@@ -89,6 +89,18 @@ def bindings() -> Bindings:
     )
 
 
+def torch_importer() -> Any:
+    """What makes linalg of torch programs; only one of the providers has it."""
+    provider = bindings().provider
+    try:
+        return import_module(f"{provider.package}.fx")
+    except ImportError as error:
+        raise UsageError(
+            f"{provider.distribution} makes no linalg of torch modules ({error}); install "
+            f"{PROVIDERS[0].distribution} with {install_extra('mlir')}"
+        ) from None
+
+
 def _load(provider: Provider, version: str) -> Bindings | None:
     try:
         return Bindings(

@@ -13,13 +13,12 @@ import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from whet.core.errors import UsageError, install_extra
-from whet.targets.schedule.bindings import bindings
+from whet.targets.schedule.bindings import bindings, torch_importer
 from whet.targets.schedule.payload_file import payload_of
 from whet.targets.schedule.payloads import Payload, numpy_dtype
 from whet.targets.schedule.script import operations
@@ -37,7 +36,14 @@ def torch_payload(module: Any, example_inputs: Any) -> Payload:
             f"whet.schedule takes a payload, or a torch module or function with example inputs; "
             f"{label} is neither"
         )
-    torch, fx = _imported()
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            f"{label} needs torch, unless it is a payload: pip install torch, and "
+            f"{install_extra('mlir')}"
+        ) from None
+    fx = torch_importer()
     if example_inputs is None:
         raise UsageError(f"{label} needs example inputs: whet.schedule({label}, (tensor, …))")
     inputs = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
@@ -78,20 +84,6 @@ def torch_payload(module: Any, example_inputs: Any) -> Payload:
 def _name(module: Any) -> str:
     named = getattr(module, "__name__", None) or type(module).__name__
     return re.sub(r"\W", "_", str(named)).strip("_") or "program"
-
-
-def _imported() -> tuple[Any, Any]:
-    install = f"install them with {install_extra('mlir')} and pip install torch"
-    try:
-        import torch
-    except ImportError:
-        raise UsageError(f"a torch module needs torch and torch-mlir; {install}") from None
-    if bindings().provider.package != "torch_mlir":
-        raise UsageError(f"a torch module needs torch-mlir's bindings; {install}")
-    try:
-        return torch, import_module("torch_mlir.fx")
-    except ImportError as error:
-        raise UsageError(f"torch-mlir cannot be imported ({error}); {install}") from None
 
 
 def _as_module(torch: Any, given: Any) -> Any:
