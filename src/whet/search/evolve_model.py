@@ -1,7 +1,7 @@
 """A population evolved against a learned cost model, of which only the best few are measured.
 
-The model is cheap and the device is not: generations of mutants and crossings are rated by
-boosted trees fitted to what has been measured, and the top of the last generations is asked for.
+The model is cheap and the device is not: generations of mutants and crossings are rated by trees
+grown on what has been measured, and the top of the last generations is asked for.
 """
 
 from __future__ import annotations

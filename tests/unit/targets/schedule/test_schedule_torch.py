@@ -130,5 +130,5 @@ def test_what_cannot_be_scheduled_is_said_in_a_sentence(module, inputs, message)
 
 def test_a_missing_torch_is_said_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UsageError, match=r"len needs torch, .*: pip install torch, and pip install"):
+    with pytest.raises(UsageError, match=r"len needs torch, .*: pip install torch, and pip"):
         torch_payload(len, np.ones(3))
