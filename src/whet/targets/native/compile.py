@@ -119,6 +119,8 @@ int __wrap_posix_memalign(void **p, size_t a, size_t n)
 { int e = __real_posix_memalign(p, a, n); if (e && n) whet_refused(n); return e; }
 """
 
+# A linker names what is missing before it says that it failed.
+_ERROR = re.compile(r"error|undefined reference", re.IGNORECASE)
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|cannot allocate|memory exhausted|virtual memory|bad_alloc", re.IGNORECASE
 )
@@ -141,7 +143,7 @@ def run_compiler(command: list[str]) -> None:
 def _errors_first(text: str) -> str:
     """What a compiler says, with the first error on top and at most a screenful of it."""
     lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    start = next((i for i, line in enumerate(lines) if _ERROR.search(line)), 0)
     return "\n".join(lines[start : start + 30])
 
 

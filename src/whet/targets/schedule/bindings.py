@@ -197,7 +197,7 @@ def lowering(threads: int) -> tuple[str, ...]:
         "lower-affine",
         *(parallel if threads > 1 else ["scf-forall-to-for"]),
         "convert-scf-to-cf",
-        # Before vectors are LLVM's: what is left to the C library, such as erf, is taken apart.
+        # Sooner than vectors, of which it takes and makes numbers.
         "convert-math-to-llvm",
         "convert-math-to-libm",
         f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
