@@ -126,7 +126,7 @@ def made(seed: int) -> str:
         return HOSTILE[seed]
     rng = random.Random(seed)
     text = rng.choice(SEEDS)
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(rng.choice((1, 1, 2, 3))):
         text = _broken(text, rng)
     return text
 

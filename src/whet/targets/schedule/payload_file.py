@@ -242,27 +242,54 @@ def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: 
 
 
 def _wrapper(symbol: str, inner: str, inputs: Sequence[str], returned: Sequence[str]) -> str:
-    arrays = [*inputs, *returned]
-    memrefs = [one.replace("tensor", "memref", 1) for one in arrays]
+    """Truth values come as bytes, which is what arrays have: a vector of them is a vector of bits,
+    in memory too."""
+    given = [_with(one, "i1", "i8") for one in (*inputs, *returned)]
+    memrefs = [one.replace("tensor", "memref", 1) for one in given]
     count = len(inputs)
-    results = [f"%r{at}" for at in range(len(returned))]
-    return "\n".join(
-        [
-            f"func.func @{symbol}({', '.join(f'%m{at}: {one}' for at, one in enumerate(memrefs))})",
-            "{",
-            *(
-                f"%t{at} = bufferization.to_tensor %m{at} restrict : {memrefs[at]} to {one}"
-                for at, one in enumerate(inputs)
-            ),
-            f"{', '.join(results)} = func.call @{inner}"
-            f"({', '.join(f'%t{at}' for at in range(count))})"
-            f" : ({', '.join(inputs)}) -> ({', '.join(returned)})",
-            *(
-                f"bufferization.materialize_in_destination {result} in restrict writable"
-                f" %m{count + at} : ({one}, {memrefs[count + at]}) -> ()"
-                for at, (result, one) in enumerate(zip(results, returned, strict=True))
-            ),
-            "return",
-            "}",
-        ]
+    lines = []
+    for at, one in enumerate(inputs):
+        came = f"%t{at}" if one == given[at] else f"%bytes{at}"
+        lines.append(
+            f"{came} = bufferization.to_tensor %m{at} restrict : {memrefs[at]} to {given[at]}"
+        )
+        if one != given[at]:
+            lines += _each(came, given[at], f"%t{at}", one, "arith.trunci")
+    lines.append(
+        f"{', '.join(f'%r{at}' for at in range(len(returned)))} = func.call @{inner}"
+        f"({', '.join(f'%t{at}' for at in range(count))})"
+        f" : ({', '.join(inputs)}) -> ({', '.join(returned)})"
     )
+    for at, one in enumerate(returned):
+        leaves, kind, memref = f"%r{at}", given[count + at], memrefs[count + at]
+        if one != kind:
+            lines += _each(leaves, one, f"%out{at}", kind, "arith.extui")
+            leaves = f"%out{at}"
+        lines.append(
+            f"bufferization.materialize_in_destination {leaves} in restrict writable"
+            f" %m{count + at} : ({kind}, {memref}) -> ()"
+        )
+    parameters = ", ".join(f"%m{at}: {one}" for at, one in enumerate(memrefs))
+    return "\n".join([f"func.func @{symbol}({parameters}) {{", *lines, "return", "}"])
+
+
+def _with(tensor: str, element: str, other: str) -> str:
+    """`tensor<4x8xi1>` with i8; any other type as it is."""
+    return re.sub(rf"(?<=[<x]){element}>$", f"{other}>", tensor)
+
+
+def _each(value: str, kind: str, result: str, wanted: str, operation: str) -> list[str]:
+    axes = ", ".join(f"d{at}" for at in range(kind.count("x")))
+    same = f"affine_map<({axes}) -> ({axes})>"
+    parallel = ", ".join('"parallel"' for _ in range(kind.count("x")))
+    old, new = (re.split("[<x]", one)[-1].rstrip(">") for one in (kind, wanted))
+    return [
+        f"{result}_empty = tensor.empty() : {wanted}",
+        f"{result} = linalg.generic {{indexing_maps = [{same}, {same}],"
+        f" iterator_types = [{parallel}]}}"
+        f" ins({value} : {kind}) outs({result}_empty : {wanted}) {{",
+        f"^bb0(%v: {old}, %unused: {new}):",
+        f"%w = {operation} %v : {old} to {new}",
+        f"linalg.yield %w : {new}",
+        f"}} -> {wanted}",
+    ]

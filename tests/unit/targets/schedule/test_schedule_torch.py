@@ -102,6 +102,19 @@ def test_a_function_is_called_like_its_parameters_and_numbers_are_constants():
     assert status(torch.exp, torch.randn(4, 4)) is Status.OK
 
 
+def test_truth_values_are_bytes_as_arrays_have_them():
+    def masked(mask, x):
+        return torch.where(mask, x, 0.0), ~mask
+
+    inputs = torch.rand(4, 12) > 0.5, torch.randn(4, 12)
+    payload = torch_payload(masked, inputs)
+    assert [payload.dtype(name).name for name in payload.shapes] == [
+        "bool", "float32", "float32", "bool",
+    ]  # fmt: skip
+    assert "memref<4x12xi1>" not in payload.text
+    assert status(masked, inputs) is Status.OK
+
+
 def test_asserts_that_torch_does_not_make_are_dropped():
     norm = torch.nn.BatchNorm2d(3).eval()
     assert "cf.assert" not in torch_payload(norm, torch.randn(1, 3, 4, 4)).text
