@@ -211,7 +211,7 @@ def _check_written(operation: Any, label: str) -> None:
 def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: str) -> str:
     """The module with the function alone, on memrefs: where it is on tensors, a second one reads
     and writes memrefs and holds the first."""
-    name = function.attributes["sym_name"].value
+    name, place = function.attributes["sym_name"].value, place_in(function, label)
     for one in module.body.operations:
         if one.operation.name == "func.func" and one.attributes["sym_name"].value != name:
             one.attributes["sym_visibility"] = mlir.ir.StringAttr.get("private")
@@ -235,9 +235,12 @@ def _on_memrefs(mlir: Bindings, module: Any, function: Any, symbol: str, label: 
         mlir.pass_manager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
     except mlir.ir.MLIRError as error:
         raise UsageError(located(error, label)) from None
-    for one in operations(mlir, module):
+    left = operations(mlir, module)
+    for one in left:
         if one.name in ("func.call", "func.call_indirect"):
             raise UsageError(f"{place_in(one, label)}: this calls what has no linalg: {one}")
+    if not any(one.name.startswith("linalg.") for one in left):
+        raise UsageError(f"{place}: no result of '{name}' comes from what it computes")
     return str(module)
 
 

@@ -351,6 +351,10 @@ SCF = AFFINE.replace(
             r"^p\.mlir:1:1: 'f' has no linalg operation, so there is nothing to schedule",
         ),
         (
+            UNWRITTEN.replace("outs(%e", "outs(%a").replace("return %c", "return %a"),
+            r"^p\.mlir:1:1: no result of 'f' comes from what it computes",
+        ),
+        (
             UNWRITTEN,
             r"^p\.mlir:3:8: linalg\.matmul reads a tensor\.empty, which nothing has written",
         ),
