@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.core.errors import UsageError, install_extra
+from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 
 _AXES = re.compile(r"<([a-z]+)>")
@@ -95,9 +95,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         from ml_dtypes import bfloat16
     except ImportError:
-        raise UsageError(
-            f"bfloat16 arrays need ml_dtypes; install it with {install_extra('mlir')}"
-        ) from None
+        raise UsageError("bfloat16 arrays need ml_dtypes: pip install ml-dtypes") from None
     kind: np.dtype[Any] = np.dtype(bfloat16)
     return kind
 
