@@ -1,12 +1,16 @@
 """What tuned schedules reach, and what the search finds, on this machine's CPU.
 
-    python benchmarks/schedules.py [matmul] [fuse] [softmax] [search] [mutations] [--iree PYTHON]
+    python benchmarks/schedules.py [matmul] [fuse] [softmax] [sketches] [search] [mutations]
+                                   [--iree PYTHON] [--only WORD]
                                    [--budget 120s] [--table FILE] [--mutants 200] [--json]
 
 matmul     max(a @ b + bias, 0) of 512³ and 1024³ on one and two threads, beside NumPy with as many
            and, for 512³, beside the loops without a schedule
 fuse       a chain of operations on 64 MB and more: fused and apart, and which one the search takes
 softmax    softmax and layernorm in three sizes each, beside NumPy
+sketches   the programs of linalg_programs.py without a script, beside torch on one thread; those
+           that have a script of their own beside that as well; --only has those with a word in
+           their names
 search     500 random schedules recorded in a table; how close 60 evaluations come to its best, by
            five seeds; and whether the winner is among the first three of a second tuning
 mutations  scripts with random mistakes: refused with a place, or right
@@ -40,6 +44,7 @@ import numpy as np
 
 import whet
 from iree_beside import iree_call
+from linalg_programs import CASES
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.engine import Plan
@@ -52,6 +57,7 @@ from whet.targets.native.loader import NativeLoader
 from whet.targets.schedule import payloads
 from whet.targets.schedule.compile import compile_schedule
 from whet.targets.schedule.payloads import Payload
+from whet.targets.schedule.sketches import sketch
 from whet.targets.schedule.target import ScheduleTarget
 
 Row = dict[str, Any]
@@ -184,6 +190,65 @@ def softmax(budget: str, iree: str, **_: Any) -> list[Row]:
     return rows
 
 
+def sketches(budget: str, only: str, **_: Any) -> list[Row]:
+    rows = []
+    for name, make in CASES.items():
+        if only not in name:
+            continue
+        case = make()
+        derived = sketch(case.payload)
+        scripts: dict[str, str | None] = {"sketch": derived}
+        if case.payload.pattern and "³" in name and "batch" not in name:
+            scripts["script"] = None
+        best = {}
+        for which, script in scripts.items():
+            target = whet.schedule(case.payload, script, args=case.arguments, name=which)
+            best[which] = dict(
+                whet.tune(target, store=":memory:", budget=budget, mode="tune").config
+            )
+        asked = {"case": name, "configs": best, "rounds": ROUNDS}
+        timed = in_a_process("--beside-torch", asked, threads=1)
+        of_torch = timed["torch"] / timed["sketch"]
+        row = {
+            "case": name,
+            "ms": timed["sketch"],
+            "torch ms": timed["torch"],
+            "of torch": of_torch,
+            "asked": "≥ 0.90",
+            "ok": of_torch >= 0.90,
+            "config": str(Config(best["sketch"])),
+        }
+        if "script" in timed:
+            of_script = timed["script"] / timed["sketch"]
+            row |= {"script ms": timed["script"], "of script": of_script}
+            row["ok"] = row["ok"] and of_script >= 0.90
+        rows.append(row)
+        show([row])
+    return rows
+
+
+def time_beside_torch(asked: Mapping[str, Any]) -> dict[str, float]:
+    """One call of each in turns. Torch's arrays are the same."""
+    import torch
+
+    torch.set_num_threads(1)
+    case = CASES[asked["case"]]()
+    calls: dict[str, Callable[[], Any]] = {}
+    for which, values in asked["configs"].items():
+        script = sketch(case.payload) if which == "sketch" else None
+        target = whet.schedule(case.payload, script, args=case.arguments)
+        loader = NativeLoader(target.args, target.expected, target.rtol, target.atol)
+        calls[which] = clocked(loaded(target, loader, values))
+    given = {name: torch.from_numpy(array) for name, array in case.arguments.items()}
+    with torch.inference_mode():
+        calls["torch"] = clocked(lambda: case.call(torch, given))
+        times: dict[str, list[float]] = {one: [] for one in calls}
+        for _ in range(asked["rounds"] + 1):
+            for one, call in calls.items():
+                times[one].append(call())
+    return {one: median(taken[1:]) for one, taken in times.items()}
+
+
 def search(budget: str, table: str | None, **_: Any) -> list[Row]:
     path = Path(table) if table else Path(tempfile.mkdtemp()) / "schedules.whet.json.gz"
     if not path.exists():
@@ -314,10 +379,14 @@ def in_turns(
         "plain": plain,
         "iree": iree,
     }
+    return in_a_process("--in-turns", asked, threads)
+
+
+def in_a_process(option: str, asked: Mapping[str, Any], threads: int) -> dict[str, float]:
     counts = ("OPENBLAS", "OMP", "MKL", "VECLIB")
     environ = os.environ | {f"{one}_NUM_THREADS": str(threads) for one in counts}
     done = subprocess.run(
-        [sys.executable, __file__, "--in-turns", json.dumps(asked)],
+        [sys.executable, __file__, option, json.dumps(asked)],
         env=environ,
         stdout=subprocess.PIPE,
         text=True,
@@ -391,6 +460,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "matmul": matmul,
     "fuse": fuse,
     "softmax": softmax,
+    "sketches": sketches,
     "search": search,
     "mutations": mutations,
 }
@@ -399,9 +469,11 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
 def show(rows: Sequence[Row]) -> None:
     for row in rows:
         numbers = [
-            f"{row[one]:9.3f} {one}" if one in row else "" for one in ("ms", "numpy ms", "iree ms")
+            f"{row[one]:9.3f} {one}" if one in row else ""
+            for one in ("ms", "numpy ms", "torch ms", "script ms", "iree ms")
         ]
-        share = f"{row['of numpy']:6.2f}×" if "of numpy" in row else ""
+        shares = [row[one] for one in ("of numpy", "of torch") if one in row]
+        share = f"{shares[0]:6.2f}×" if shares else ""
         if "of iree" in row:
             numbers.append(f"({row['of iree']:.2f}× its speed)")
         mark = "ok   " if row["ok"] else "SHORT"
@@ -421,8 +493,13 @@ def main() -> int:
         help="an interpreter with IREE, whose default is then timed as well ($IREE_PYTHON)",
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", default="", help="of the sketches, those with this in the name")
     parser.add_argument("--in-turns", help=argparse.SUPPRESS)
+    parser.add_argument("--beside-torch", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.beside_torch:
+        print(json.dumps(time_beside_torch(json.loads(given.beside_torch))))
+        return 0
     if given.in_turns:
         print(json.dumps(time_in_turns(json.loads(given.in_turns))))
         return 0
@@ -430,10 +507,14 @@ def main() -> int:
     for part in given.parts or PARTS:
         began = time.perf_counter()
         found = PARTS[part](
-            budget=given.budget, table=given.table, mutants=given.mutants, iree=given.iree
+            budget=given.budget,
+            table=given.table,
+            mutants=given.mutants,
+            iree=given.iree,
+            only=given.only,
         )
         rows += [{"part": part, **row} for row in found]
-        if not given.json:
+        if not given.json and part != "sketches":
             print(f"{part} ({time.perf_counter() - began:.0f} s)")
             show(found)
     if given.json:

@@ -228,3 +228,9 @@ def test_what_cannot_be_shown_is_said(whet: Whet, options: list[str], message: s
 
 def test_another_kind_of_target_has_no_steps(whet: Whet) -> None:
     assert "kernel.py:plain is no whet.schedule(…)" in refused(whet("schedule", "kernel.py:plain"))
+
+
+def test_a_sketch_is_printed_and_given_back(whet: Whet) -> None:
+    Path("mine.mlir").write_text(whet("schedule", "softmax(16, 32)", "--sketch").out)
+    listed = whet("schedule", "mine.mlir", "--payload", "softmax(16, 32)").out
+    assert "transform.structured.fuse" in listed

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from whet.core.config import Config
     from whet.targets.schedule.comparing import ComparedSchedule
+    from whet.targets.schedule.payloads import Payload
     from whet.targets.schedule.target import ScheduleStep, ScheduleTarget
 
 # So many stand beside each other on the page.
@@ -49,6 +50,15 @@ def schedule(
         option(
             "--suggest",
             "Say which loops may be tiled, reordered, parallelized and fused.",
+            "one schedule",
+        ),
+    ] = False,
+    sketch: Annotated[
+        bool,
+        option(
+            "--sketch",
+            "Print a script derived from the loops of its payload, to keep and change; WHAT may be "
+            "a payload, as for --payload.",
             "one schedule",
         ),
     ] = False,
@@ -90,6 +100,7 @@ def schedule(
       whet schedule kernel.py:matmul --set ti=16 --set order=columns
       whet schedule mine.mlir --payload 'matmul(64, 64, 64)'
       whet schedule kernel.py:matmul --suggest   what is legal for each operation
+      whet schedule payload.mlir --sketch > mine.mlir
       whet schedule kernel.py:tiled :fused       compare two of one file
       whet schedule kernel.py:mine other.py:mine --budget 30s
       whet schedule kernel.py:a :b --explore     look at them in the browser
@@ -99,6 +110,8 @@ def schedule(
         _compare(what, payload, explore, budget, store, json)
     elif suggest:
         _suggest(what[0], json)
+    elif sketch:
+        _sketch(what[0])
     else:
         _show(what[0], payload, step, diff, values or (), json)
 
@@ -139,6 +152,13 @@ def _suggest(what: str, json: bool) -> None:
         print("\n".join(line for one in found for line in one.lines))
 
 
+def _sketch(what: str) -> None:
+    from whet.targets.schedule.sketches import sketch
+
+    is_python = ".py:" in what or what.endswith(".py")
+    print(sketch(located_schedule(what).payload if is_python else payload_of(what)), end="")
+
+
 def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
     from whet.targets.schedule.target import diff_of
 
@@ -153,25 +173,29 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
 
 def scripted(script: str, payload: str, name: str | None = None) -> ScheduleTarget:
     """A script alone, for what `--payload` says."""
+    from whet.targets.schedule.target import schedule
+
+    return schedule(payload_of(payload), Path(script).absolute(), name=name)
+
+
+def payload_of(text: str) -> Payload:
     from whet.targets.schedule import payloads
     from whet.targets.schedule.payload_file import payload_file
     from whet.targets.schedule.payloads import BODIES
-    from whet.targets.schedule.target import schedule
 
-    if payload.endswith(".mlir"):
-        read = payload_file(Path(payload).absolute())
-        return schedule(read, Path(script).absolute(), name=name)
-    kind, _, rest = payload.partition("(")
+    if text.endswith(".mlir"):
+        return payload_file(Path(text).absolute())
+    kind, _, rest = text.partition("(")
     sizes = [one.strip() for one in rest.removesuffix(")").split(",")]
     if kind not in BODIES:
-        raise UsageError(f"--payload {payload}: no payload '{kind}'{did_you_mean(kind, BODIES)}")
+        raise UsageError(f"--payload {text}: no payload '{kind}'{did_you_mean(kind, BODIES)}")
     try:
-        made = getattr(payloads, kind)(*map(int, sizes))
+        made: Payload = getattr(payloads, kind)(*map(int, sizes))
     except (TypeError, ValueError):
         raise UsageError(
-            f"--payload {payload}: give its sizes as numbers, such as 'matmul(64, 64, 64)'"
+            f"--payload {text}: give its sizes as numbers, such as 'matmul(64, 64, 64)'"
         ) from None
-    return schedule(made, Path(script).absolute(), name=name)
+    return made
 
 
 def located_schedule(what: str) -> ScheduleTarget:

@@ -198,6 +198,7 @@ def lowering(threads: int) -> tuple[str, ...]:
         *(parallel if threads > 1 else ["scf-forall-to-for"]),
         "convert-scf-to-cf",
         # Sooner than vectors, of which it takes and makes numbers.
+        "math-expand-ops{ops=fpowi}",
         "convert-math-to-llvm",
         "convert-math-to-libm",
         f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",

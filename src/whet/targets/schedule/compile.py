@@ -28,6 +28,7 @@ from whet.targets.schedule.script import (
     entry,
     operations,
     parsed,
+    payload_module,
     place_in,
     prefix,
 )
@@ -137,7 +138,7 @@ def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
     path = folder / "payload.mlir"
     path.write_text(text)
     try:
-        return mlir.ir.Module.parseFile(str(path))
+        return payload_module(mlir, text, path)
     except mlir.ir.MLIRError as error:
         raise ConfigFailure(Status.BUILD_ERROR, f"the payload is not valid: {error}") from None
 
@@ -149,7 +150,7 @@ def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
             "the schedule maps loops to a GPU, which can be shown (whet schedule) but not run",
         )
     try:
-        expand_exponentials(mlir, payload)
+        expand_functions(mlir, payload)
         pipeline = f"builtin.module({','.join(lowering(threads))})"
         mlir.pass_manager.parse(pipeline).run(payload.operation)
     except mlir.ir.MLIRError as error:
@@ -336,18 +337,59 @@ _POLYNOMIAL = (
 )
 
 
-def expand_exponentials(mlir: Bindings, module: Any) -> None:
-    """Writes `math.exp` in arithmetic, in place, so that vectors of it stay vectors: the C library
-    has it for one number at a time. Only those of float32; others are left to the library."""
+# Quotients of polynomials in x², times x, for x up to a bound beyond which the result is 1.
+_TANH = (
+    7.90531110763549805,
+    (
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    ),
+    (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03),
+)
+_ERF = (
+    4.0,
+    (
+        -2.72614225801306e-10,
+        2.77068142495902e-08,
+        -2.10102402082508e-06,
+        -5.69250639462346e-05,
+        -7.34990630326855e-04,
+        -2.95459980854025e-03,
+        -1.60960333262415e-02,
+    ),
+    (
+        -1.45660718464996e-05,
+        -2.13374055278905e-04,
+        -1.68282697438203e-03,
+        -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    ),
+)
+
+
+def expand_functions(mlir: Bindings, module: Any) -> None:
+    """Writes `math.exp`, `math.tanh` and `math.erf` in arithmetic, in place, so that vectors of
+    them stay vectors: the C library has them for one number at a time. Only those of float32;
+    others are left to the library."""
     for operation in operations(mlir, module):
-        if operation.name != "math.exp":
+        if operation.name not in ("math.exp", "math.tanh", "math.erf"):
             continue
         value = operation.operands[0]
         kind = str(value.type)
         if kind != "f32" and not (kind.startswith("vector<") and kind.endswith("xf32>")):
             continue
         with mlir.ir.InsertionPoint(operation), operation.location:
-            operation.results[0].replace_all_uses_with(_Arithmetic(mlir, value.type).exp(value))
+            arithmetic = _Arithmetic(mlir, value.type)
+            if operation.name == "math.exp":
+                made = arithmetic.exp(value)
+            else:
+                made = arithmetic.odd(value, *(_TANH if operation.name == "math.tanh" else _ERF))
+            operation.results[0].replace_all_uses_with(made)
         operation.erase()
 
 
@@ -368,9 +410,7 @@ class _Arithmetic:
         bounded = self._do("arith.minimumf", bounded, number(_HIGHEST))
         r = self._do("math.fma", n, number(-_LN2_HIGH), bounded)
         r = self._do("math.fma", n, number(-_LN2_LOW), r)
-        p = number(_POLYNOMIAL[0])
-        for coefficient in _POLYNOMIAL[1:]:
-            p = self._do("math.fma", p, r, number(coefficient))
+        p = self._polynomial(r, _POLYNOMIAL)
         p = self._do("math.fma", p, self._do("arith.mulf", r, r), r)
         p = self._do("arith.addf", p, number(1.0))
         whole = self._do("arith.fptosi", n, to=self._whole)
@@ -380,6 +420,21 @@ class _Arithmetic:
         return self._do(
             "arith.mulf", self._do("arith.mulf", p, self._two_to(half)), self._two_to(rest)
         )
+
+    def odd(self, value: Any, most: float, over: Sequence[float], under: Sequence[float]) -> Any:
+        """A quotient of polynomials; `maximumf` and `minimumf` let a NaN through."""
+        x = self._do("arith.maximumf", value, self._number(-most))
+        x = self._do("arith.minimumf", x, self._number(most))
+        square = self._do("arith.mulf", x, x)
+        above, below = (self._polynomial(square, one) for one in (over, under))
+        return self._do("arith.divf", self._do("arith.mulf", x, above), below)
+
+    def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
+        """By Horner's rule, from the highest power."""
+        found = self._number(coefficients[0])
+        for coefficient in coefficients[1:]:
+            found = self._do("math.fma", found, x, self._number(coefficient))
+        return found
 
     def _two_to(self, exponent: Any) -> Any:
         biased = self._do("arith.addi", exponent, self._integer(127), to=self._whole)

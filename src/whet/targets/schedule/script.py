@@ -34,6 +34,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whet.core.config import Value
@@ -117,6 +118,16 @@ def parsed(mlir: Bindings, text: str, label: str) -> Any:
         return mlir.ir.Module.parse(mlir.adapted(text))
     except mlir.ir.MLIRError as error:
         raise UsageError(old_names(text, label) or located(error, label)) from None
+
+
+def payload_module(mlir: Bindings, text: str, path: Path | None = None) -> Any:
+    """Without its assertions: they keep loops from being vectorized, and nothing would be told of
+    one that fails but that the process died. From the file, if there is one."""
+    module = mlir.ir.Module.parseFile(str(path)) if path else mlir.ir.Module.parse(text)
+    for operation in operations(mlir, module):
+        if operation.name == "cf.assert":
+            operation.erase()
+    return module
 
 
 def entry(module: Any, label: str) -> Any:

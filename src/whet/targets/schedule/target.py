@@ -42,6 +42,7 @@ from whet.targets.schedule.script import (
     read_parameters,
     read_script,
 )
+from whet.targets.schedule.sketches import sketch
 from whet.workers.process import available_cores
 
 _LIBRARY = Path(__file__).parent / "library"
@@ -165,10 +166,11 @@ def schedule(
     torch is the reference. `script` is a transform-dialect file, relative to the calling file, its
     text, or a `ScheduleBuilder`; every open `transform.tune.knob` and `transform.tune.alternatives`
     in it becomes a parameter. A script that is fixed has its parameters in a `.toml` of the same
-    name. Without a script, the payload's own starting script is used. `args` are the arrays by
-    name, random ones if there are none. The result is compared with the payload's reference, within
-    `rtol` and `atol`; without them, within what the program's types and the lengths of its sums
-    explain. Parallel loops of the script run on `threads` threads; None means all cores.
+    name. Without a script, the payload's own starting script is used, or one is derived from its
+    loops and indexing maps. `args` are the arrays by name, random ones if there are none. The
+    result is compared with the payload's reference, within `rtol` and `atol`; without them, within
+    what the program's types and the lengths of its sums explain. Parallel loops of the script run
+    on `threads` threads; None means all cores.
     `constraints`, `key`, `mode` and `timer` are those of `whet.native`; `compiler` is the C
     compiler that links.
     """
@@ -225,10 +227,14 @@ def _text(
         return script.text, "script"
     if isinstance(script, str) and "\n" in script:
         return script, "script"
-    path = _LIBRARY / f"{payload.name}.mlir" if script is None else caller / script
+    if script is None:
+        path = _LIBRARY / f"{payload.name}.mlir"
+        # Only the builder's payloads are what their names say.
+        if not payload.pattern or not path.is_file():
+            return sketch(payload), "sketch"
+    else:
+        path = caller / script
     if not path.is_file():
-        if script is None:
-            raise UsageError(f"there is no starting script for '{payload.name}'; give script=")
         near = [p.name for p in path.parent.glob("*.mlir")] if path.parent.is_dir() else []
         raise UsageError(f"no such script: {path}{did_you_mean(path.name, near)}")
     return path.read_text(), path.name
