@@ -44,7 +44,7 @@ def case(text: str, call: Callable[[Any, Mapping[str, Any]], Any], *, scale: int
 def made(payload: Payload, call: Callable[..., Any], scale: int = 1) -> Case:
     arguments = payload.arguments()
     for name, array in arguments.items():
-        if array.ndim > 1 and name not in ("a0", payload.output):
+        if array.ndim > 1 and name not in ("a0", *payload.outputs):
             array /= np.float32(scale**0.5)
     return Case(payload, arguments, call)
 

@@ -268,6 +268,33 @@ func.func @f(%a: tensor<4x8xf32>) -> tensor<32xf32> {
     assert whet.schedule(given(text)).space.count == 1
 
 
+def test_the_place_of_a_maximum_is_right(given, tmp_path, monkeypatch):
+    text = """
+func.func @f(%a: tensor<8x32xf32>) -> tensor<8xi32> {
+  %lowest = arith.constant 0xFF800000 : f32
+  %first = arith.constant 0 : i32
+  %tops = tensor.empty() : tensor<8xf32>
+  %places = tensor.empty() : tensor<8xi32>
+  %top = linalg.fill ins(%lowest : f32) outs(%tops : tensor<8xf32>) -> tensor<8xf32>
+  %place = linalg.fill ins(%first : i32) outs(%places : tensor<8xi32>) -> tensor<8xi32>
+  %r:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>,
+      affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%a : tensor<8x32xf32>) outs(%top, %place : tensor<8xf32>, tensor<8xi32>) {
+  ^bb0(%x: f32, %best: f32, %at: i32):
+    %j = linalg.index 1 : index
+    %here = arith.index_cast %j : index to i32
+    %more = arith.cmpf ogt, %x, %best : f32
+    %value = arith.select %more, %x, %best : f32
+    %found = arith.select %more, %here, %at : i32
+    linalg.yield %value, %found : f32, i32
+  } -> (tensor<8xf32>, tensor<8xi32>)
+  return %r#1 : tensor<8xi32>
+}
+"""
+    target = whet.schedule(given(text, lambda a0, out: a0.argmax(1).astype(np.int32)))
+    assert not verdict(target, target.space.first, tmp_path / "built", monkeypatch)
+
+
 def test_assertions_are_left_out(given, tmp_path, monkeypatch):
     text = """
 func.func @f(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {

@@ -20,8 +20,14 @@ Index = Mapping[int, int] | None
 
 _MAP = re.compile(r"affine_map<\(([^)]*)\) -> \((.*)\)>")
 _TERM = re.compile(r"d(\d+)(?: \* (\d+))?$")
-_BITS = re.compile(r"\d+")
 _SUMS = {("arith.mulf", "arith.addf"), ("arith.muli", "arith.addi")}
+_PUT_TOGETHER = {
+    f"arith.{name}"
+    for name in (
+        *("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "addi", "muli"),
+        *("maxsi", "minsi", "maxui", "minui", "andi", "ori", "xori"),
+    )
+}
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp")
 
 
@@ -64,8 +70,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operation:
-    """`number` counts the operations of the normalized payload. `shared` says that something other
-    than a linalg operation uses a result, such as the function's return."""
+    """`number` counts the operations of the normalized payload. `splits` says that a
+    reduction may be put together from partial results, `shared` that something other than a linalg
+    operation uses a result, such as the function's return."""
 
     number: int
     kind: Kind
@@ -73,7 +80,7 @@ class Operation:
     reduced: frozenset[int]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    bits: int
+    splits: bool
     shared: bool
 
     @property
@@ -136,7 +143,6 @@ def _operation(mlir: Bindings, one: Any, named: Any, numbers: Mapping[Any, int])
     types = [str(each) for each in one.attributes["iterator_types"]]
     reduced = frozenset(at for at, each in enumerate(types) if "parallel" not in each)
     users = [use.owner.operation for value in named.results for use in value.uses]
-    elements = [str(getattr(one.type, "element_type", one.type)) for one in named.operands]
     return Operation(
         number=numbers[named],
         kind=_kind(one, operands[:count], reduced),
@@ -144,7 +150,7 @@ def _operation(mlir: Bindings, one: Any, named: Any, numbers: Mapping[Any, int])
         reduced=reduced,
         inputs=tuple(operands[:count]),
         outputs=tuple(operands[count:]),
-        bits=max(int(found.group()) for each in elements if (found := _BITS.search(each))),
+        splits=_splits(one),
         shared=not all(user in numbers for user in users),
     )
 
@@ -161,6 +167,12 @@ def _kind(one: Any, inputs: list[Operand], reduced: frozenset[int]) -> Kind:
     if rest in _SUMS and len(inputs) == 2 and inputs[0].loops != inputs[1].loops:
         return Kind.PRODUCT
     return Kind.REDUCTION
+
+
+def _splits(one: Any) -> bool:
+    *_, last = one.regions[0].blocks[0].operations
+    made = [getattr(each.owner, "name", "") for each in last.operands]
+    return len(made) == 1 and made[0] in _PUT_TOGETHER
 
 
 def _operand(value: Any, index: tuple[Index, ...], numbers: Mapping[Any, int]) -> Operand:

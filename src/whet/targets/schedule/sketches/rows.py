@@ -16,7 +16,7 @@ from whet.targets.schedule.sketches.writer import SketchWriter
 
 def along(one: Operation) -> int | None:
     """The reduction that walks an input where it is contiguous."""
-    for each in one.inputs:
+    for each in one.inputs if one.splits else ():
         at = len(each.shape) - 1
         if at >= 0 and (loop := each.plain(at)) in one.reduced - one.windows:
             return loop
