@@ -140,8 +140,8 @@ def row(result: str, source: str, operation: str, start: str, to: str, more: str
   %{result} = linalg.generic {{indexing_maps = [affine_map<({all_of}) -> ({all_of})>,
       affine_map<({all_of}) -> ({left})>], iterator_types = [{parallel}]}}
       ins({source} : tensor<{to}x{more}xf32>) outs(%{result}_init : tensor<{to}xf32>) {{
-  ^bb0(%x: f32, %so_far: f32):
-    %r = {operation} %x, %so_far : f32
+  ^bb0(%number: f32, %so_far: f32):
+    %r = {operation} %number, %so_far : f32
     linalg.yield %r : f32
   }} -> tensor<{to}xf32>
 """

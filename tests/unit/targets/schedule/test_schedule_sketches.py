@@ -258,16 +258,6 @@ def test_attention_is_fused_or_apart_and_right(given, tmp_path, monkeypatch):
         assert not verdict(target, config, tmp_path / str(number), monkeypatch), config
 
 
-def test_a_program_without_linalg_has_nothing_open(given):
-    text = """
-func.func @f(%a: tensor<4x8xf32>) -> tensor<32xf32> {
-  %r = tensor.collapse_shape %a [[0, 1]] : tensor<4x8xf32> into tensor<32xf32>
-  return %r : tensor<32xf32>
-}
-"""
-    assert whet.schedule(given(text)).space.count == 1
-
-
 def test_the_place_of_a_maximum_is_right(given, tmp_path, monkeypatch):
     text = """
 func.func @f(%a: tensor<8x32xf32>) -> tensor<8xi32> {

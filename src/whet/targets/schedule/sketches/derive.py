@@ -8,14 +8,13 @@ from functools import partial
 from whet.targets.schedule.bindings import Bindings, bindings
 from whet.targets.schedule.frontend import KnobHandle
 from whet.targets.schedule.payloads import Payload
-from whet.targets.schedule.script import operations, payload_module
 from whet.targets.schedule.sketches.blocks import block_sizes, extents_in, tile_blocks
 from whet.targets.schedule.sketches.elements import tile_elements
 from whet.targets.schedule.sketches.groups import Group, groupings
 from whet.targets.schedule.sketches.normalize import normalize
 from whet.targets.schedule.sketches.packing import lower_unpack, pack, packings, unpack
 from whet.targets.schedule.sketches.products import TI, TJ, Tile, own_zeros, roles, tile_product
-from whet.targets.schedule.sketches.program import Kind, Operation, is_linalg
+from whet.targets.schedule.sketches.program import Kind, Operation
 from whet.targets.schedule.sketches.rows import along, beside, tile_rows
 from whet.targets.schedule.sketches.sizes import offered
 from whet.targets.schedule.sketches.vectors import vectorize
@@ -30,11 +29,6 @@ def sketch(payload: Payload) -> str:
     """The script."""
     mlir = bindings()
     with mlir.context(), mlir.ir.Location.unknown():
-        module = payload_module(mlir, payload.text)
-        if not any(is_linalg(one) for one in operations(mlir, module)):
-            writer = SketchWriter()  # there is nothing to decide
-            writer.bufferize()
-            return writer.text
         return _Sketch(mlir, payload.text).text()
 
 
