@@ -1,11 +1,13 @@
 """Sketches are derived from loops and maps; what they offer compiles, and is right."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import whet
+from whet.core.errors import UsageError
 from whet.targets.native.loader import NativeLoader
 from whet.targets.schedule.compile import compile_schedule
 from whet.targets.schedule.payload_file import payload_file
@@ -308,3 +310,15 @@ def test_a_sketch_may_be_kept_and_given_back(given, tmp_path):
     (tmp_path / "kept.mlir").write_text(sketch(payload))
     kept = whet.schedule(payload, tmp_path / "kept.mlir")
     assert kept.space.id == whet.schedule(payload).space.id
+
+
+def test_a_program_on_memrefs_is_told_what_to_do(tmp_path: Path) -> None:
+    memref = "memref<8x8xf32>"
+    text = f"""func.func @f(%a: {memref}, %b: {memref}, %c: {memref}) {{
+      linalg.matmul ins(%a, %b : {memref}, {memref}) outs(%c : {memref})
+      return
+    }}"""
+    (tmp_path / "f.mlir").write_text(text)
+    payload = payload_file(tmp_path / "f.mlir", lambda a, b, c: a @ b + c)
+    with pytest.raises(UsageError, match="matmul works on a memref, and scripts are"):
+        sketch(payload)

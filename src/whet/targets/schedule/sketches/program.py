@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from whet.core.errors import UsageError
 from whet.targets.schedule.bindings import Bindings
 from whet.targets.schedule.script import operations
 
@@ -115,6 +116,12 @@ class Operation:
 def read_program(mlir: Bindings, module: Any) -> tuple[Operation, ...]:
     """The linalg operations of a module, in their order."""
     found = [one for one in operations(mlir, module) if is_linalg(one)]
+    for one in found:
+        if not len(one.results):
+            raise UsageError(
+                f"{one.name} works on a memref, and scripts are derived for tensors alone: write "
+                "the program on tensors, or give whet.schedule a script"
+            )
     numbers = {one: number for number, one in enumerate(found)}
     copy = mlir.ir.Module.parse(str(module))
     mlir.pass_manager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
