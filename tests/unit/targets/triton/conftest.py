@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -71,7 +72,11 @@ def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cold:
 
 @pytest.fixture(scope="session")
 def _binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("binaries")
+    """One folder for all processes that run tests: what one has compiled the others find."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "binaries"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from whet.targets.triton import background, device
 from whet.targets.triton.offline.tuning import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 BLOCKS = (128, 256, 512)
 PATIENCE_S = 60.0
 

@@ -24,6 +24,8 @@ from whet.testing.fake_triton import fake_driver, told
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 N = 2048
 
 

@@ -25,7 +25,7 @@ from whet.testing.fake_triton import fake_driver
 N = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
 
-pytestmark = pytest.mark.medium
+pytestmark = [pytest.mark.medium, pytest.mark.usefixtures("warm_binaries")]
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,8 @@ from triton.runtime.jit import JITFunction
 
 import whet
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 SCALE = tl.constexpr(2.0)
 
 

@@ -23,7 +23,7 @@ from whet.workers import session
 N = 8
 GOOD = (512, 1024)
 
-pytestmark = pytest.mark.medium
+pytestmark = [pytest.mark.medium, pytest.mark.usefixtures("warm_binaries")]
 
 
 @pytest.fixture(autouse=True)

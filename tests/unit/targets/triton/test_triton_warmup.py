@@ -35,7 +35,7 @@ from whet.targets.triton.warming.state import KeptState
 from whet.targets.triton.warming.warmup import MetKernel, Program
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
-pytestmark = pytest.mark.medium
+pytestmark = [pytest.mark.medium, pytest.mark.usefixtures("warm_binaries")]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from whet.targets.triton import foreign
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
-pytestmark = pytest.mark.medium
+pytestmark = [pytest.mark.medium, pytest.mark.usefixtures("warm_binaries")]
 
 
 class Entry(triton.runtime.KernelInterface):  # type: ignore[misc]
