@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from fork_server import ForkedWorkers, ForkServer, one_server
 from postgres_server import PgBouncer, PostgresMissingError, PostgresServer, new_namespace
 
 # How long an example takes says nothing on a machine that pauses.
@@ -91,6 +92,29 @@ def _postgres_or_skip() -> PostgresServer:
             raise
         warnings.warn(f"tests of the PostgreSQL store are skipped: {missing}", stacklevel=1)
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Triton's cache for all processes that run tests: what one has compiled the others find."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "binaries"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    with one_server() as server:
+        yield server
+
+
+@pytest.fixture
+def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are forked from one that has imported torch and Triton."""
+    from whet.workers import process
+
+    monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))
 
 
 @pytest.fixture(autouse=True)

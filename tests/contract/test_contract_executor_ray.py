@@ -28,7 +28,7 @@ from whet.testing.executor_kit import ExecutorContract
 from whet.testing.fake_devices import FakeRack, RackTarget
 from whet.testing.ray_nodes import LocalCluster, RayMissingError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow(60), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

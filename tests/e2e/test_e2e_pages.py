@@ -38,7 +38,7 @@ NEEDS: dict[str, Callable[[], bool]] = {"gpu": a_gpu, "torch": torch_and_triton,
 # The exit code is an answer, not a failure: beside other work a pick is slower than it was.
 MAY_ANSWER_1 = "verify"
 
-MARKS = {"README.md": pytest.mark.whole}
+MARKS = {"README.md": pytest.mark.whole, "docs/schedules.md": pytest.mark.slow(40)}
 
 
 @dataclass(frozen=True)

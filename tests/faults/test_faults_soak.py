@@ -10,7 +10,7 @@ from faults_processes import count
 ROUNDS = count(4, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @pytest.mark.timeout(900)
 def test_rounds_of_tuning_leave_no_descriptor_thread_child_or_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch: Path

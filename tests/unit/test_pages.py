@@ -77,6 +77,15 @@ def test_examples_are_shown_as_they_are(example: str) -> None:
     assert shown in text_of("docs/getting-started.md")
 
 
+def test_what_is_not_run_since_another_page_prints_it_is_run_there() -> None:
+    known = [command for page in PAGES for command in commands(page)]
+    run = {(one.page, one.line) for one in known if not one.excuse}
+    elsewhere = [one for one in known if one.excuse.startswith("as printed in ")]
+    assert elsewhere
+    for one in elsewhere:
+        assert (one.excuse.removeprefix("as printed in "), one.line) in run
+
+
 def asked_of_whet() -> list[list[str]]:
     """Each `whet …` in a console block, and in the text where an option is named."""
     blocks = [command.words for page in PAGES for command in commands(page)]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cli_runs import Whet, own_modules
+from fork_server import ForkServer
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -71,11 +72,15 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": path, **environ},
+        env={**environment(), **environ},
         capture_output=True,
         text=True,
     )
@@ -117,9 +122,13 @@ def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[s
 @pytest.mark.slow
 @pytest.mark.skipif(demo.gpu_ready(), reason="there is a GPU")
 @pytest.mark.parametrize("kernel", [MATMUL, SOFTMAX], ids=["matmul", "softmax"])
-def test_without_a_gpu_it_says_what_can_be_done(kernel: str) -> None:
+def test_without_a_gpu_it_says_what_can_be_done(
+    kernel: str, fork_server: ForkServer, tmp_path: Path
+) -> None:
     file, _, name = kernel.rpartition(":")
-    done = command("-m", "whet", "run", file)
+    done = fork_server.run(
+        [sys.executable, "-m", "whet", "run", file], cwd=tmp_path, env=environment()
+    )
     assert done.returncode == 1
     assert f"whet precompile examples/{Path(file).name}:{name} --arch h100 --key" in done.stderr
     assert "Traceback" not in done.stderr

@@ -39,9 +39,9 @@ tuned.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
 
 
 @pytest.fixture(autouse=True)
-def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, binaries: Path) -> Iterator[None]:
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     with own_modules("program"), fake_driver():
         yield
 

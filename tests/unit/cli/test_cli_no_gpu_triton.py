@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fork_server import ForkServer
 from whet.cli.commands import demo
 
 pytest.importorskip("triton")
@@ -32,28 +33,31 @@ def fill(x_ptr, n, BLOCK: tl.constexpr):
 INSTEAD = "'whet precompile kernel.py:fill --arch h100 --key n=64'"
 
 
-def said(*arguments: str, torch: bool = True, **environ: str) -> str:
-    """What a command that cannot work says, with torch hidden where that is asked for."""
+def said(
+    *arguments: str, torch: bool = True, server: ForkServer | None = None, **environ: str
+) -> str:
+    """What a command that cannot work says, with torch hidden where that is asked for, or, by a
+    server, imported already."""
     Path("kernel.py").write_text(KERNEL)
     Path("hidden").mkdir()
     Path("hidden/sitecustomize.py").write_text(
         "" if torch else "import sys\nsys.modules['torch'] = None\n"
     )
     path = os.pathsep.join([str(Path("hidden").absolute()), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-m", "whet", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "WHET_STORE": "store.db", **environ},
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "whet", *arguments]
+    environ = {**os.environ, "PYTHONPATH": path, "WHET_STORE": "store.db", **environ}
+    if server is not None:
+        done = server.run(command, cwd=os.getcwd(), env=environ)
+    else:
+        done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
 
 
 @pytest.mark.slow
-def test_tuning_points_to_the_command_that_works_here() -> None:
-    text = said("tune", "kernel.py:fill", "--key", "n=64")
+def test_tuning_points_to_the_command_that_works_here(fork_server: ForkServer) -> None:
+    text = said("tune", "kernel.py:fill", "--key", "n=64", server=fork_server)
     assert "no GPU" in text
     assert INSTEAD in text
     assert "TRITON_INTERPRET" not in text

@@ -39,9 +39,9 @@ tuned.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
 
 
 @pytest.fixture(autouse=True)
-def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, binaries: Path) -> Iterator[Any]:
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     monkeypatch.setenv("WHET_POLICY", "none")
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("shown_kernels.py").write_text(KERNELS)

@@ -101,8 +101,8 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @pytest.fixture(autouse=True)
-def _place(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(compiled))
+def _place(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.setenv("WHET_STORE", "store.db")
     Path("kernel.py").write_text(KERNEL)

@@ -48,9 +48,9 @@ tuned.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
 
 
 @pytest.fixture(autouse=True)
-def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, binaries: Path) -> Iterator[Any]:
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     monkeypatch.delenv("WHET_POLICY", raising=False)
     Path("recorded_program.py").write_text(PROGRAM)
     with own_modules("recorded_program"), fake_driver() as fake:

@@ -72,8 +72,8 @@ raise AssertionError("a launch must end the file")
 
 
 @pytest.fixture(autouse=True)
-def _place(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(compiled))
+def _place(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.setenv("WHET_STORE", "store.db")
     Path("lib.py").write_text(STOCK)

@@ -61,8 +61,8 @@ tuned.whet_timer = told(nanoseconds)
 
 
 @pytest.fixture
-def _gpu(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(compiled))
+def _gpu(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     with fake_driver():
         yield
 

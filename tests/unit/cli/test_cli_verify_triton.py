@@ -41,8 +41,8 @@ chosen = triton.heuristics({})(tuned)
 
 
 @pytest.fixture(autouse=True)
-def _gpu(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(compiled))
+def _gpu(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     Path("kernel.py").write_text(KERNEL)
     with fake_driver():
         yield

@@ -51,8 +51,8 @@ def file(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+def store(tmp_path: Path, binaries: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))  # the command sets it, too
     return str(tmp_path / "store.db")
 

@@ -317,6 +317,7 @@ if os.environ["UNGUARDED"]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_a_script_is_timed_elsewhere_and_told_what_to_write_where_it_would_start_over(
     tmp_path: Path,
 ) -> None:
@@ -395,6 +396,7 @@ class InterruptsAt(io.StringIO):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("forked_workers")
 def test_ctrl_c_reports_what_is_known_so_far(
     tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

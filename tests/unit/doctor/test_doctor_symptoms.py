@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fork_server import ForkServer
 from whet.core.errors import UsageError
 from whet.doctor.checkup import checked_modes
 from whet.doctor.finding import NAMES, Line
@@ -169,15 +169,12 @@ print(os.environ["WHET_STORE"], taking.take_inductor() or "taken", taking._taken
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-def test_max_autotune_with_whet_has_an_empty_store_of_its_own(tmp_path: Path) -> None:
+def test_max_autotune_with_whet_has_an_empty_store_of_its_own(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "WHET_STORE": "/nowhere/s.db"}
-    ran = subprocess.run(
-        [sys.executable, "-c", WITH_WHET],
-        env={**os.environ, **caches},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", WITH_WHET]
+    ran = fork_server.run(command, cwd=tmp_path, env={**os.environ, **caches})
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == [f"{tmp_path}/inductor.whet.db", "taken", "True"]
 

@@ -55,21 +55,20 @@ def test_sixteen_sizes_inherit_from_forty_eight() -> None:
     pytest.importorskip("sklearn")
     table = read_table("h200-gemm-576")
     at_once, with_three = [], []
-    for seed in range(2):
-        order = np.random.default_rng(seed).permutation(len(table.workloads)).tolist()
-        store, models = MemoryStore(), dict[str, str]()
-        for number in order[:48]:
-            store.put_workload(table.described(table.workloads[number]))
-            store.append(trials_of(table, table.workloads[number]))
-        for number in order[48:]:
-            workload = table.workloads[number]
-            target = Recorded(table, workload)
-            choice = inherited(target, store, models=models, fit=True)
-            assert choice is not None
-            at_once.append(share(table, workload, choice.config))
-            three = inheritance_candidates(target, store, 3, models=models)
-            fastest = min(three, key=lambda config: last_visit(table, workload, config))
-            with_three.append(share(table, workload, fastest))
+    order = np.random.default_rng(0).permutation(len(table.workloads)).tolist()
+    store, models = MemoryStore(), dict[str, str]()
+    for number in order[:48]:
+        store.put_workload(table.described(table.workloads[number]))
+        store.append(trials_of(table, table.workloads[number]))
+    for number in order[48:]:
+        workload = table.workloads[number]
+        target = Recorded(table, workload)
+        choice = inherited(target, store, models=models, fit=True)
+        assert choice is not None
+        at_once.append(share(table, workload, choice.config))
+        three = inheritance_candidates(target, store, 3, models=models)
+        fastest = min(three, key=lambda config: last_visit(table, workload, config))
+        with_three.append(share(table, workload, fastest))
     assert geometric_mean(at_once) >= 0.98
     assert geometric_mean(with_three) >= 0.993
     assert min(at_once + with_three) >= 0.80

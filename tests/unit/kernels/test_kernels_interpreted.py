@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 PROPERTIES = Path(__file__).with_name("kernel_properties.py")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(80)
 @pytest.mark.timeout(900)
 def test_every_kernel_agrees_with_plain_torch(tmp_path):
     """All in one process, since importing torch takes as long as the examples of a kernel."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 
 import whet
-from fork_server import ForkedWorkers, ForkServer, one_server
-from whet.workers import process
 
 
 @dataclass(frozen=True)
@@ -70,20 +67,11 @@ def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cold:
     return place
 
 
-@pytest.fixture(scope="session")
-def _binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all processes that run tests: what one has compiled the others find."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "binaries"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 @pytest.fixture
-def warm_binaries(cold: Cold, _binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_binaries(cold: Cold, binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's cache has what earlier tests compiled: for files whose tests are about other things
     and use the same few kernels."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(_binaries))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(binaries))
 
 
 @pytest.fixture
@@ -104,18 +92,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
     monkeypatch.setattr(knobs.compilation, "listener", listener)
     return seen
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    with one_server() as server:
-        yield server
-
-
-@pytest.fixture
-def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes are forked from one that has imported torch and Triton."""
-    monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))
 
 
 @pytest.fixture

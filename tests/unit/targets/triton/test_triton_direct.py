@@ -857,7 +857,7 @@ def test_another_backend_is_left_alone():
 # At large.
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_random_calls_are_triton_s(version):
     rng = random.Random(int(version[-1]))

@@ -455,13 +455,13 @@ needs_gcc = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_gcc
 def test_a_launcher_is_used_where_it_was_packed_and_never_built_while_preloading(
-    tmp_path: Path,
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS)
-    place = Place(tmp_path)
-    _, recorded = place.run(["launchers", 0], ["call", {"n": 8}], WHET_JIT="record")
+    forked, place = Place(tmp_path, fork_server.run), Place(tmp_path)
+    _, recorded = forked.run(["launchers", 0], ["call", {"n": 8}], WHET_JIT="record")
     assert recorded["built"] == 1
-    place.whet("pack", "more.whet", "--jit", "--reachable", "--most", "1")
+    forked.whet("pack", "more.whet", "--jit", "--reachable", "--most", "1")
     _, _, loaded, called = place.run(
         ["launchers", 0], ["import", "kernels"], ["preload", "more.whet"], ["call", {"n": 9}]
     )

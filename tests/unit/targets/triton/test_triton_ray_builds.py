@@ -116,7 +116,7 @@ class Listening(RayExecutor):
         return noting
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_machines_without_a_gpu_build_for_the_one_that_has_one(cluster, cold):
     with Listening(cluster.address, build_on="cpu", build_tools=("whet", "triton")) as executor:
         kernel = tuned(executor, tuned_copy())

@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from triton.runtime import autotuner as stock
 from warmup_parts import N, scale, shift, tuned
 
 import whet
+from fork_server import ForkServer
 from whet.builds.builder import MEMORY
 from whet.engine.ahead import Prospect
 from whet.targets.triton.warming.active import active
@@ -565,11 +566,11 @@ KERNELS = [one, two, three, four]
 @pytest.mark.skipif(
     importlib.util.find_spec("torch.distributed") is None, reason="torch has no distributed"
 )
-def test_ranks_share_the_work_and_agree(tmp_path: Path) -> None:
+def test_ranks_share_the_work_and_agree(tmp_path: Path, fork_server: ForkServer) -> None:
     (tmp_path / "ranked_kernels.py").write_text(KERNELS)
     (tmp_path / "rank.py").write_text(textwrap.dedent(RANKS))
-    ranks = []
-    for rank in range(2):
+
+    def ranked(rank: int) -> list[str]:
         environment = {
             **os.environ,
             "WHET_STORE": str(tmp_path / f"store{rank}.db"),
@@ -577,12 +578,12 @@ def test_ranks_share_the_work_and_agree(tmp_path: Path) -> None:
             "WHET_AGREE_WAIT": "90",
         }
         command = [sys.executable, "rank.py", str(rank), "2", str(tmp_path / "group"), "."]
-        ranks.append(
-            subprocess.Popen(
-                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-            )
-        )
-    said = [one.communicate(timeout=110)[0].split(maxsplit=2) for one in ranks]
+        ran = fork_server.run(command, cwd=tmp_path, env=environment)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.split(maxsplit=2)
+
+    with ThreadPoolExecutor() as pool:
+        said = list(pool.map(ranked, range(2)))
     assert [one[:2] for one in said] == [["0", "True"], ["1", "True"]]
     picks, numbers = zip(*(one[2].rsplit(maxsplit=1) for one in said), strict=True)
     assert picks[0] == picks[1]
