@@ -65,6 +65,19 @@ Examples:
   whet lock check train.py              does it fit the kernels of train.py?
   WHET_LOCK=whet.lock WHET_MODE=require python train.py
 """
+_SERVING = (
+    CommandPlace("shapes", "serving:show_shapes", "Show which tables a model makes it look up."),
+    CommandPlace("missing", "serving:missing", "Show what a model needs and it does not ship."),
+    CommandPlace("check", "serving:check_files", "Check tables without a GPU."),
+    CommandPlace("install", "serving:install", "Put tables where the engine looks for them."),
+)
+_SERVING_EXAMPLES = """
+Examples:
+  whet serving shapes Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
+  whet serving missing Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
+  whet serving check 'E=8,N=7168,device_name=NVIDIA_H200.json'
+  whet serving install 'E=8,N=7168,device_name=NVIDIA_H200.json' --out tables
+"""
 _LAB = (
     CommandPlace("searches", "lab:searches", "Compare strategies by score."),
     CommandPlace("replay", "lab:replay", "Run strategies and compare what they find."),
@@ -113,6 +126,7 @@ COMMANDS = (
         KEEP,
     ),
     CommandPlace("export", "export:export", "Export results for vLLM, SGLang, Triton…", KEEP),
+    CommandsPlace("serving", "Tuned tables of vLLM and SGLang.", _SERVING_EXAMPLES, _SERVING, KEEP),
     CommandPlace("import", "import_:import_results", "Import results from other tuners.", KEEP),
     CommandPlace("verify", "verify:verify", "Measure stored picks again on this machine.", CHECK),
     CommandPlace("bench", "bench:run_bench", "Time functions, side by side.", CHECK),

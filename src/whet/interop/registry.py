@@ -44,6 +44,7 @@ READERS: Mapping[str, Read] = {
     "vllm-moe": _whole(vllm.read_moe),
     "vllm-fp8": _whole(vllm.read_fp8),
     "sglang-moe": _whole(sglang.read_moe),
+    "sglang-fp8": _whole(sglang.read_fp8),
     "triton": _whole(triton_cache.read),
     "python": _whole(python_source.read),
 }

@@ -22,14 +22,19 @@ from whet.interop.serving import (
 )
 
 MOE_KERNEL = "fused_moe_kernel"
+FP8_KERNEL = "_w8a8_block_fp8_matmul"
 FOLDER_VARIABLE = "SGLANG_MOE_CONFIG_DIR"
 
-_EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "USE_TMA")
+EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "USE_TMA")
 NAME = re.compile(
     r"E=(?P<E>\d{1,12}),N=(?P<N>\d{1,12}),device_name=(?P<device>[^,]+?)"
     r"(?:,dtype=(?P<dtype>[^,]+?))?"
     r"(?:,block_shape=\[(?P<block_n>\d{1,9}), (?P<block_k>\d{1,9})\])?"
     r"(?P<per_channel_quant>,per_channel_quant=True)?(?P<down>_down)?\.json"
+)
+FP8_NAME = re.compile(
+    r"N=(?P<N>\d{1,12}),K=(?P<K>\d{1,12}),device_name=(?P<device>[^,]+?),dtype=(?P<dtype>[^,]+?),"
+    r"block_shape=\[(?P<block_n>\d{1,9}), (?P<block_k>\d{1,9})\]\.json"
 )
 _VERSION_FOLDER = re.compile(r"triton_([0-9A-Za-z_.+-]+)")
 
@@ -57,8 +62,25 @@ def moe_name(
 
 
 def version_folder(triton: str) -> str:
-    """`"3.5.1"` is `triton_3_5_1`."""
+    """`"3.5.1"` is `triton_3_5_1`.
+
+    SGLang sorts all such folders by their numbers, and raises for every shape where one has none.
+    """
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})*", triton):
+        plain = re.match(r"\d+(\.\d+)+", triton)
+        raise UsageError(
+            f"SGLang cannot parse a folder for Triton {triton!r}, and would then fail for every "
+            f"shape; give --triton {plain[0] if plain else '3.5.1'}"
+        )
     return f"triton_{triton.replace('.', '_')}"
+
+
+def fp8_name(
+    n: int, k: int, device: str, block_shape: tuple[int, int], dtype: str = "fp8_w8a8"
+) -> str:
+    """Of the block-scaled GEMM, in a folder without versions of Triton."""
+    block = f"[{block_shape[0]}, {block_shape[1]}]"
+    return f"N={n},K={k},device_name={device_part(device)},dtype={dtype},block_shape={block}.json"
 
 
 def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
@@ -84,8 +106,15 @@ def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
 
     return [
         OutFile(PurePosixPath(file), body(entries))
-        for file, entries in by_name(picks, name, layout, _EXTRAS).items()
+        for file, entries in by_name(picks, name, layout, EXTRAS).items()
     ]
+
+
+def read_fp8(path: Path, options: ReadOptions) -> list[Finding]:
+    example = "N=4096,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+    found = matched(path, FP8_NAME, example)
+    key = {"N": int(found["N"]), "K": int(found["K"]), **quantised(found)}
+    return findings_of(path, key, found["device"], "sglang-fp8", FP8_KERNEL, options)
 
 
 def read_moe(path: Path, options: ReadOptions) -> list[Finding]:

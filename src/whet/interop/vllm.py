@@ -24,14 +24,14 @@ MOE_KERNEL = "fused_moe_kernel"
 FP8_KERNEL = "_w8a8_triton_block_scaled_mm"
 FOLDER_VARIABLE = "VLLM_TUNED_CONFIG_FOLDER"
 
-_EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "SPLIT_K", "num_ctas")
+EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "SPLIT_K", "num_ctas")
 _BLOCK = (128, 128)
 _SHAPE = r"block_shape=\[(?P<block_n>\d{1,9}),(?P<block_k>\d{1,9})\]"
-_MOE_NAME = re.compile(
+MOE_NAME = re.compile(
     r"E=(?P<E>\d{1,12}),N=(?P<N>\d{1,12}),device_name=(?P<device>[^,]+?)"
     rf"(?:,dtype=(?P<dtype>[^,]+?))?(?:,{_SHAPE})?\.json"
 )
-_FP8_NAME = re.compile(
+FP8_NAME = re.compile(
     r"N=(?P<N>\d{1,12}),K=(?P<K>\d{1,12}),device_name=(?P<device>[^,]+?)"
     rf",dtype=(?P<dtype>[^,]+?),{_SHAPE}\.json"
 )
@@ -79,7 +79,7 @@ def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
             PurePosixPath(file),
             body(entries, {"triton_version": version} if (version := versions[file]) else {}),
         )
-        for file, entries in by_name(picks, name, layout, _EXTRAS).items()
+        for file, entries in by_name(picks, name, layout, EXTRAS).items()
     ]
 
 
@@ -97,18 +97,18 @@ def fp8_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
 
     return [
         OutFile(PurePosixPath(file), body(entries))
-        for file, entries in by_name(picks, name, layout, _EXTRAS).items()
+        for file, entries in by_name(picks, name, layout, EXTRAS).items()
     ]
 
 
 def read_moe(path: Path, options: ReadOptions) -> list[Finding]:
-    found = matched(path, _MOE_NAME, "E=8,N=4096,device_name=NVIDIA_H200.json")
+    found = matched(path, MOE_NAME, "E=8,N=4096,device_name=NVIDIA_H200.json")
     key = {"E": int(found["E"]), "N": int(found["N"]), **quantised(found)}
     return findings_of(path, key, found["device"], "vllm-moe", MOE_KERNEL, options)
 
 
 def read_fp8(path: Path, options: ReadOptions) -> list[Finding]:
     example = "N=4096,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-    found = matched(path, _FP8_NAME, example)
+    found = matched(path, FP8_NAME, example)
     key = {"N": int(found["N"]), "K": int(found["K"]), **quantised(found)}
     return findings_of(path, key, found["device"], "vllm-fp8", FP8_KERNEL, options)
