@@ -66,15 +66,14 @@ Examples:
   WHET_LOCK=whet.lock WHET_MODE=require python train.py
 """
 _SERVING = (
-    CommandPlace("shapes", "serving:show_shapes", "Show which tables a model makes it look up."),
-    CommandPlace("missing", "serving:missing", "Show what a model needs and it does not ship."),
-    CommandPlace("check", "serving:check_files", "Check tables without a GPU."),
+    CommandPlace("shapes", "serving:show_shapes", "Show which tables a model needs."),
+    CommandPlace("check", "serving:check_files", "Check tables, without a GPU."),
     CommandPlace("install", "serving:install", "Put tables where the engine looks for them."),
 )
 _SERVING_EXAMPLES = """
 Examples:
   whet serving shapes Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
-  whet serving missing Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
+  whet serving shapes Qwen3-30B-A3B --tp 2 --missing
   whet serving check 'E=8,N=7168,device_name=NVIDIA_H200.json'
   whet serving install 'E=8,N=7168,device_name=NVIDIA_H200.json' --out tables
 """

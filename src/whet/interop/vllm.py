@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from whet.core.workload import Workload
@@ -83,11 +83,14 @@ def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
     ]
 
 
-def fp8_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
-    """vLLM reads every member's name as a number here, so that no version of Triton is said."""
+def fp8_files(
+    picks: Sequence[Pick], layout: Layout, named: Callable[..., str] = fp8_name
+) -> list[OutFile]:
+    """Engines read every member's name as a number here, so that no version of Triton is said.
+    SGLang's files differ in how they are `named` alone."""
 
     def name(workload: Workload) -> str:
-        return fp8_name(
+        return named(
             layout.size(workload, "N"),
             layout.size(workload, "K"),
             workload.device.name,

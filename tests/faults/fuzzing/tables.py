@@ -196,6 +196,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "E=8,N=4096,device_name=NVIDIA_H200.json",
         "E=8,N=4096,device_name=AMD,dtype=int8,per_channel_quant=True_down.json",
     ),
+    "sglang-fp8": (
+        "N=4096,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
+    ),
 }
 _SERVED_WORDS = (*_TILE, "triton_version", "E=", "N=", "K=", ",dtype=", ",block_shape=[", "].json")
 _AUTOTUNE = {

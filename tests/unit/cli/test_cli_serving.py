@@ -46,9 +46,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.medium
 def test_shapes_are_shown_with_their_files(whet: Whet, model: str) -> None:
     ran = whet("serving", "shapes", model, *ON)
-    assert "E=128,N=384  K 2048, top-k 8, experts\n  1,304 configs\n" in ran.out
-    assert f"  {NAME}\n  read: yes" in ran.out
-    found = json.loads(whet("serving", "shapes", model, *ON, "--json").out)["shapes"]
+    assert f"E=128,N=384  K 2048, top-k 8, experts\n  {NAME}\n  1,304 to try; read" in ran.out
+    found = json.loads(whet("serving", "shapes", model, *ON, "--json").out)["tables"]
     assert [(one["E"], one["N"], one["file"]) for one in found] == [(128, 384, NAME)]
 
 
@@ -58,9 +57,9 @@ def test_the_exit_code_says_that_a_table_is_missing(
 ) -> None:
     shipped = tmp_path / "engine/vllm/model_executor/layers/fused_moe/configs"
     shipped.mkdir(parents=True)
-    missing = ("serving", "missing", model, *ON, "--engine-path", "engine")
+    missing = ("serving", "shapes", model, *ON, "--missing", "--engine-path", "engine")
     ran = whet(*missing)
-    assert (ran.code, f"missing        {NAME}" in ran.out) == (1, True)
+    assert (ran.code, f"{NAME}\n  missing; 1,304 to try" in ran.out) == (1, True)
     (shipped / table).write_text("{}")
     assert whet(*missing).code == 0
     assert "vLLM is not installed; give --engine-path" in refused(whet(*missing[:-2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,11 @@ FORMATS: list[tuple[str, Write, dict[str, Any]]] = [
     ("sglang-moe", sglang.moe_files, {"dtype": "int8_w8a8", "per_channel_quant": True}),
     ("sglang-moe", sglang.moe_files, {"dtype": "fp8_w8a8", "down": True}),
     ("sglang-moe", sglang.moe_files, {"block_shape": (128, 128)}),
+    (
+        "sglang-fp8",
+        partial(vllm.fp8_files, named=sglang.fp8_name),
+        {"K": 4096, "block_shape": (128, 128)},
+    ),
 ]
 
 

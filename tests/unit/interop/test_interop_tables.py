@@ -11,7 +11,7 @@ import pytest
 from whet.core.errors import UsageError
 from whet.interop.files import FormatError
 from whet.interop.tables.checking import MODELS, check, sharers, table_of
-from whet.interop.tables.engines import find_package, reading, shipped
+from whet.interop.tables.engines import find_package, need, reading
 from whet.interop.tables.models import read_model
 from whet.interop.tables.shapes import (
     BATCH_SIZES,
@@ -419,13 +419,14 @@ def test_what_an_engine_ships_is_found_in_its_checkout(tmp_path: Path) -> None:
     package = find_package("sglang", tmp_path)
 
     def found(triton: str | None, down: bool = False) -> tuple[str, str | None]:
-        one = shipped(package, moe, "NVIDIA_H200", triton, down=down)
-        return one.status, one.path and one.path.parent.name
+        one = need("sglang", moe, "NVIDIA_H200", triton, down=down, package=package)
+        return one.status, one.found and one.found.parent.name
 
     assert found("3.9.0") == ("shipped", "triton_3_9_0")
     assert found("3.8.0") == ("other version", "triton_3_10_0")
+    assert found(None) == ("shipped", "triton_3_10_0")
     assert found("3.9.0", down=True) == ("optional", None)
-    assert shipped(package, moe, "NVIDIA_B200", "3.9.0").status == "missing"
+    assert need("sglang", moe, "NVIDIA_H20", "3.9.0", package=package).status == "missing"
     with pytest.raises(UsageError, match="not a checkout or package of vLLM"):
         find_package("vllm", tmp_path)
 
@@ -434,8 +435,8 @@ def test_a_table_that_is_not_read_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "model_executor/layers/fused_moe/configs").mkdir(parents=True)
     gemm = Shape("gemm", 0, 7168, 2048, 0, "fp8_w8a8", (128, 128))
     package = find_package("vllm", tmp_path)
-    assert shipped(package, gemm, "NVIDIA_H200").status == "unread"
-    assert shipped(package, gemm, "AMD_Instinct_MI300X").status == "missing"
+    assert need("vllm", gemm, "NVIDIA_H200", package=package).status == "unread"
+    assert need("vllm", gemm, "AMD_Instinct_MI300X", package=package).status == "missing"
 
 
 VLLM = "E=128,N=384,device_name=NVIDIA_H200.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from whet.store import StoreReader
     from whet.targets.triton.offline.kernel import Kernel
 
-SERVING = "vllm-moe, vllm-fp8, sglang-moe"
+SERVING = "vllm-moe, vllm-fp8, sglang-moe, sglang-fp8"
+FP8 = "vllm-fp8, sglang-fp8"
 MOE = "vllm-moe, sglang-moe"
 _SIZES = "MNKE"
 
@@ -77,7 +79,7 @@ def export(
         str | None, option("--block-shape N,K", "Block shape of a block-quantised weight.", SERVING)
     ] = None,
     k_key: Annotated[
-        str | None, option("--k-key NAME", "The key's name for K (default: K).", "vllm-fp8")
+        str | None, option("--k-key NAME", "The key's name for K (default: K).", FP8)
     ] = None,
     e_key: Annotated[
         str | None,
@@ -135,6 +137,8 @@ def export(
       sglang-moe  files for SGLang's fused MoE kernel, in configs/triton_VERSION
                   under --out, or under $SGLANG_MOE_CONFIG_DIR, where SGLang finds
                   them, or under the current directory
+      sglang-fp8  files for SGLang's block fp8 GEMM, as vllm-fp8; SGLang reads its
+                  own folder kernels/ops/quantization/configs
       triton      Triton's own autotuning cache file, by default in Triton's own
                   cache. Stock Triton reads it with cache_results=True or
                   TRITON_CACHE_AUTOTUNING=1 and skips benchmarking. Use the same
@@ -179,11 +183,13 @@ def _serving(
     """Configs for a serving engine to find."""
     from whet.interop import sglang, vllm
 
-    files, variable = {
+    formats: dict[str, tuple[Callable[..., list[OutFile]], str]] = {
         "vllm-moe": (vllm.moe_files, vllm.FOLDER_VARIABLE),
         "vllm-fp8": (vllm.fp8_files, ""),
         "sglang-moe": (sglang.moe_files, sglang.FOLDER_VARIABLE),
-    }[kind]
+        "sglang-fp8": (partial(vllm.fp8_files, named=sglang.fp8_name), ""),
+    }
+    files, variable = formats[kind]
     with open_known(store) as opened:
         selection = selected(opened, name, device, where)
     folder = out or os.environ.get(variable) or "."

@@ -37,8 +37,8 @@ def import_results(
       whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
       whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
       whet import kernel-tuner convolution-A100.json.gz
-    Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4,
-    and those of installed packages
+    Formats: vllm-moe, vllm-fp8, sglang-moe, sglang-fp8, triton, python,
+    kernel-tuner, t4, and those of installed packages
     """
     from whet.interop import ReadOptions, keep, package_reader
 

@@ -2,175 +2,112 @@
 
 from __future__ import annotations
 
-import hashlib
-import json as json_text
 import os
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet._version import __version__
 from whet.cli.arguments.options import JsonOption, argument, option
 from whet.cli.terminal.output import count_text, page, print_json, print_lines, wrap
 from whet.core.errors import UsageError
-from whet.interop import sglang
-from whet.interop.files import (
-    FormatError,
-    OutFile,
-    read_object,
-    read_text,
-    refuse_to_lose,
-    write_out,
-)
-from whet.interop.tables.checking import Remark, Table, check, table_of
-from whet.interop.tables.engines import (
-    NAMES,
-    VARIABLES,
-    Shipped,
-    find_package,
-    folder_notes,
-    inside_package,
-    reading,
-    shipped,
-)
-from whet.interop.tables.models import PACKED, Model, read_model
-from whet.interop.tables.shapes import ENGINES, Shape, shapes, space, table_path
-from whet.measure.gpu.nvml import installed_gpu
 
-ModelArgument = Annotated[Path, argument("MODEL", "A config.json, or the folder that it is in.")]
+if TYPE_CHECKING:
+    from whet.interop.tables.checking import Remark, Table
+    from whet.interop.tables.engines import Need
+    from whet.interop.tables.models import Model
+
 EngineOption = Annotated[str, option("--engine vllm|sglang", "Which engine.")]
-TpOption = Annotated[int, option("--tp N", "Tensor parallel size: how many ranks.", min=1)]
+OwnerOption = Annotated[
+    str | None, option("--engine vllm|sglang", "Whose files they are (default: by the name).")
+]
 EpOption = Annotated[
     int, option("--ep N", "How many of them share the experts out among themselves.", min=1)
-]
-DeviceOption = Annotated[
-    str | None,
-    option("--device NAME", "The GPU: NVIDIA_H200, or 'NVIDIA H200' (default: the one here)."),
 ]
 TritonOption = Annotated[
     str | None, option("--triton VERSION", "For SGLang (default: the installed version).")
 ]
-DtypeOption = Annotated[
-    str | None,
-    option("--dtype NAME", "If weights are quantised when loaded: fp8_w8a8, int8_w8a16…"),
-]
-BlockOption = Annotated[str | None, option("--block-shape N,K", "The same: their blocks.")]
 PathOption = Annotated[
     Path | None,
-    option("--engine-path FOLDER", "A checkout or package of it (default: what is installed)."),
+    option("--engine-path FOLDER", "Its checkout or package (default: what is installed)."),
 ]
+FilesArgument = Annotated[list[Path], argument("FILE", "Tables, under the names that they have.")]
 
 
 def show_shapes(
-    model: ModelArgument,
+    model: Annotated[Path, argument("MODEL", "A config.json, or the folder that it is in.")],
     engine: EngineOption = "vllm",
-    tp: TpOption = 1,
+    tp: Annotated[int, option("--tp N", "Tensor parallel size: how many ranks.", min=1)] = 1,
     ep: EpOption = 1,
-    device: DeviceOption = None,
+    device: Annotated[
+        str | None, option("--device NAME", "The GPU: NVIDIA_H200 (default: the one here).")
+    ] = None,
     triton: TritonOption = None,
-    dtype: DtypeOption = None,
-    block_shape: BlockOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show which tables a model makes an engine look up, and their names.
-
-    Examples:
-      whet serving shapes Qwen3-30B-A3B --tp 2
-      whet serving shapes DeepSeek-V3/config.json --engine sglang --tp 8
-      whet serving shapes Mixtral-8x7B --dtype fp8_w8a8 --device NVIDIA_H200
-
-    MoE kernels look for the experts' sizes on one rank, and block-scaled products
-    for theirs. 'configs' is how many are worth a try: the engine's own space
-    without those that are another's binary, and without those that do not fit
-    into the device's shared memory.
-    """
-    read, found = _needed(model, engine, tp, ep, dtype, block_shape)
-    device, triton = _device(device), _triton(engine, triton)
-    if json:
-        rows = [_shape_json(engine, one, device, triton, ep) for one in found]
-        print_json({"v": 1, "model": read.name, "notes": list(read.notes), "shapes": rows})
-        return
-    print_lines([_heading(read, engine, tp, ep), ""])
-    for one in found:
-        details = [f"K {one.k}", f"top-k {one.top_k}"] if one.kind == "moe" else []
-        count = space(one, device).count
-        print_lines(wrap(f"{one}  {', '.join([*details, one.of])}", page(), 2))
-        if one.dtype not in PACKED:
-            print_lines([f"  {count:,} configs"])
-            if device:
-                print_lines([f"  {table_path(engine, one, device, triton)}"])
-        if device:
-            answer = reading(engine, one, device, ep)
-            print_lines(wrap(f"  read: {answer.answer}; {answer.why}", page(), 4))
-    print_lines([] if found else ["no tables: neither experts nor block-quantised products"])
-    print_lines(f"note: {one}" for one in read.notes)
-
-
-def missing(
-    model: ModelArgument,
-    engine: EngineOption = "vllm",
-    tp: TpOption = 1,
-    ep: EpOption = 1,
-    device: DeviceOption = None,
-    triton: TritonOption = None,
+    dtype: Annotated[
+        str | None,
+        option("--dtype NAME", "If weights are quantised when loaded: fp8_w8a8, int8_w8a16…"),
+    ] = None,
+    block_shape: Annotated[
+        str | None, option("--block-shape N,K", "The same: the shape of their blocks.")
+    ] = None,
+    missing: Annotated[
+        bool,
+        option("--missing", "Show what the engine does not ship; the exit code is then 1."),
+    ] = False,
     engine_path: PathOption = None,
-    dtype: DtypeOption = None,
-    block_shape: BlockOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show which tables a model needs and the engine does not ship.
+    """Show which tables a model makes an engine look up.
 
     Examples:
-      whet serving missing Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
-      whet serving missing DeepSeek-V3 --engine sglang --tp 8 --triton 3.5.1
-      whet serving missing Mixtral-8x7B --engine-path ~/vllm
+      whet serving shapes Qwen3-30B-A3B --tp 2 --device NVIDIA_H200
+      whet serving shapes DeepSeek-V3/config.json --engine sglang --tp 8
+      whet serving shapes Mixtral-8x7B --dtype fp8_w8a8
+      whet serving shapes Qwen3-30B-A3B --tp 2 --missing
+      whet serving shapes Qwen3-30B-A3B --missing --engine-path ~/vllm
 
-    The exit code is 1 if any is missing. The engine is found, not imported.
-      shipped        it is there
-      other version  SGLang has it for another Triton, and uses that with a warning
-      optional       SGLang's second product, which uses the first one's otherwise
-      unread         not there, but the engine does not read it on this GPU
-      missing        the engine's default is used, with a warning
+    Fused MoE kernels have a table for the experts of one rank, and block-scaled
+    products for their sizes. 'to try' counts the configs of the engine's own
+    space without those that are another's binary, and without those that do not
+    fit into the device's shared memory.
+
+    With --missing the engine is found, not imported, and each table is:
+      shipped        there
+      other version  there for another Triton, which SGLang uses with a warning
+      optional       SGLang's second product, which otherwise uses the first one's
+      unread         not there, and not read on this GPU
+      missing        the engine takes its default, with a warning
     """
-    read, found = _needed(model, engine, tp, ep, dtype, block_shape)
-    device, triton = _device(device), _triton(engine, triton)
-    if device is None:
-        raise UsageError("there is no GPU here; give --device NVIDIA_H200")
-    package = find_package(engine, engine_path)
-    rows = [shipped(package, one, device, triton, ep) for one in found]
-    if engine == "sglang":
-        moe = [one for one in found if one.kind == "moe" and one.dtype not in PACKED]
-        rows += [shipped(package, one, device, triton, ep, down=True) for one in moe]
-    absent = [one for one in rows if one.status == "missing"]
+    from whet.interop.tables.engines import find_package, needs
+    from whet.interop.tables.models import read_model
+    from whet.interop.tables.shapes import shapes, space
+
+    _known(engine)
+    read = read_model(model, dtype, _pair(block_shape))
+    device = device or _own_device()
+    package = find_package(engine, engine_path) if missing else None
+    version = _triton(triton) if engine == "sglang" else None
+    found = needs(engine, shapes(read, engine, tp, ep), device, version, ep, package)
     if json:
-        print_json({"v": 1, "model": read.name, "tables": [_shipped_json(one) for one in rows]})
+        rows = [_row(one, space(one.shape, device).count) for one in found]
+        print_json({"v": 1, "model": read.name, "notes": list(read.notes), "tables": rows})
     else:
-        print_lines([_heading(read, engine, tp, ep), f"in {package.root}", ""])
-        for row in rows:
-            print_lines(wrap(f"{row.status:<14} {row.name}", max(page(), 100), 15))
-            if row.status == "other version" and row.path:
-                print_lines([f"{'':<15}{row.path.parent.name}"])
-            if row.status == "unread":
-                print_lines(wrap(f"{'':<15}{row.reading.why}", page(), 15))
-        print_lines(["", f"{len(absent)} of {count_text(len(rows), 'table')} missing"])
-    if absent:
+        print_lines([_heading(read, engine, tp, ep)])
+        for one in found:
+            print_lines(["", *_described(one, space(one.shape, device).count)])
+        print_lines([] if found else ["no tables: neither experts nor block-quantised products"])
+        print_lines(f"note: {one}" for one in read.notes)
+    if any(one.status == "missing" for one in found):
         raise typer.Exit(1)
 
 
 def check_files(
-    files: Annotated[list[Path], argument("FILE…", "Tables, under the names that they have.")],
-    engine: Annotated[
-        str | None, option("--engine vllm|sglang", "Whose files they are (default: by the name).")
-    ] = None,
+    files: FilesArgument,
+    engine: OwnerOption = None,
     ep: EpOption = 1,
     json: JsonOption = False,
 ) -> None:
-    """Check tables without a GPU: do they parse, fit, and get read at all?
+    """Check tables without a GPU: can they be loaded, launched, and are they read?
 
     Examples:
       whet serving check 'E=8,N=7168,device_name=NVIDIA_H200.json'
@@ -179,6 +116,9 @@ def check_files(
     The exit code is 1 for an error: what the engine cannot load or launch, or
     what makes results wrong. Nothing is timed.
     """
+    from whet.interop.files import FormatError
+    from whet.interop.tables.checking import Remark, check, table_of
+
     _known(engine)
     found: list[tuple[Path, list[Remark]]] = []
     for path in files:
@@ -204,17 +144,14 @@ def check_files(
 
 
 def install(
-    files: Annotated[list[Path], argument("FILE…", "Tables, under the names that they have.")],
+    files: FilesArgument,
     out: Annotated[
-        Path | None,
-        option("--out FOLDER", "Where to (default: the folder of the engine's variable)."),
+        Path | None, option("--out FOLDER", "Where to (default: the engine's variable).")
     ] = None,
     into_package: Annotated[
         bool, option("--install", "Write into the engine's own package instead.")
     ] = False,
-    engine: Annotated[
-        str | None, option("--engine vllm|sglang", "Whose files they are (default: by the name).")
-    ] = None,
+    engine: OwnerOption = None,
     engine_path: PathOption = None,
     triton: TritonOption = None,
     force: Annotated[bool, option("--force", "Overwrite files that differ.")] = False,
@@ -226,108 +163,103 @@ def install(
       whet serving install E=*.json --engine sglang --triton 3.5.1 --out moe
       whet serving install E=*.json --install
 
-    Without --out: $VLLM_TUNED_CONFIG_FOLDER, or $SGLANG_MOE_CONFIG_DIR. Nothing is
-    written if a file has an error ('whet serving check'), and nothing into an
-    engine's package without --install.
+    Without --out they go to $VLLM_TUNED_CONFIG_FOLDER or $SGLANG_MOE_CONFIG_DIR.
+    Nothing is written if a file has an error ('whet serving check'), and nothing
+    into an engine's package without --install.
     """
+    from dataclasses import replace
+
+    from whet.interop.files import OutFile, read_text, refuse_to_lose, write_out
+    from whet.interop.tables.checking import check, provenance, table_of
+    from whet.interop.tables.engines import folder_notes
+
     _known(engine)
     if out is not None and into_package:
         raise UsageError("--out and --install exclude each other")
-    planned: list[tuple[Path, OutFile]] = []
+    planned: list[tuple[Path, OutFile, OutFile]] = []
+    notes: dict[str, None] = {}
     for path in files:
         table = table_of(path, engine)
         remarks = check(path, replace(table, triton=None))  # it may come from any folder
         if errors := [one.text for one in remarks if one.level == "error"]:
             raise UsageError(f"{path}: {errors[0]}; see 'whet serving check'")
         folder = _folder(table, out, into_package, engine_path)
-        place = _place(table, path, triton, into_package)
-        text = read_text(path)
-        origin = json_text.dumps(_provenance(path, table, text, remarks), indent=2) + "\n"
-        beside = place.with_name(place.name.removesuffix(".json") + ".provenance.json")
-        planned += [(folder, OutFile(place, text)), (folder, OutFile(beside, origin))]
-    for folder, file in planned:
-        if not force and not file.path.name.endswith(".provenance.json"):
+        place, text = _place(table, path, triton, into_package), read_text(path)
+        beside = place.with_name(f"{place.name.removesuffix('.json')}.provenance.json")
+        origin = OutFile(beside, provenance(path, table, text, remarks))
+        planned.append((folder, OutFile(place, text), origin))
+        notes[folder_notes(table.engine, table.shape.kind)] = None
+    for folder, file, _ in planned:
+        if not force:
             refuse_to_lose(file, folder)
-    for folder, file in planned:
+    for folder, file, origin in planned:
         print_lines([f"wrote {write_out(file, folder)}"])
-    kinds = {(table_of(path, engine).engine, table_of(path, engine).shape.kind) for path in files}
-    print_lines(line for one in sorted(kinds) for line in wrap(folder_notes(*one), page(), 2))
+        write_out(origin, folder)
+    print_lines(line for one in notes for line in wrap(one, page(), 2))
 
 
 def _folder(table: Table, out: Path | None, into_package: bool, path: Path | None) -> Path:
+    from whet.interop.tables.engines import NAMES, VARIABLES, find_package, inside_package
+
     if into_package:
         return find_package(table.engine, path).folder(table.shape.kind)
     variable = VARIABLES[table.engine]
-    given = os.environ.get(variable)
     if out is None and table.shape.kind == "gemm":
         raise UsageError(
             f"{NAMES[table.engine]} reads tables of block-scaled products from inside its package "
             "only; use --install, or --out to keep them elsewhere"
         )
-    folder = out or (Path(given) if given else None)
-    if folder is None:
+    if out is None and not os.environ.get(variable):
         raise UsageError(f"give --out FOLDER, or set {variable}")
+    folder = out or Path(os.environ[variable])
     if inside_package(folder):
         raise UsageError(f"{folder} is in an installed package; use --install to write there")
     return folder
 
 
 def _place(table: Table, path: Path, triton: str | None, into_package: bool) -> PurePosixPath:
+    from whet.interop.sglang import version_folder
+
     if (table.engine, table.shape.kind) != ("sglang", "moe"):
         return PurePosixPath(path.name)
     folder = table.triton or ""
     if triton is not None or not folder.startswith("triton_"):
-        version = _triton("sglang", triton)
+        version = _triton(triton)
         if version is None:
-            raise UsageError(
-                "SGLang has one folder for each version of Triton; give --triton 3.5.1"
-            )
-        folder = sglang.version_folder(version)
+            raise UsageError("SGLang has a folder for each version of Triton; give --triton 3.5.1")
+        folder = version_folder(version)
     return PurePosixPath(*([] if into_package else ["configs"]), folder, path.name)
 
 
-def _provenance(path: Path, table: Table, text: str, remarks: Sequence[Remark]) -> dict[str, Any]:
-    beside = path.with_name(path.name.removesuffix(".json") + ".provenance.json")
-    return {
-        "v": 1,
-        "file": path.name,
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "engine": table.engine,
-        "device": table.device,
-        "whet": __version__,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "warnings": [one.text for one in remarks if one.level == "warning"],
-        **({"origin": read_object(beside)} if beside.is_file() else {}),
-    }
-
-
-def _needed(
-    path: Path, engine: str, tp: int, ep: int, dtype: str | None, block_shape: str | None
-) -> tuple[Model, tuple[Shape, ...]]:
-    _known(engine)
-    block = None
-    if block_shape is not None:
-        parts = block_shape.split(",")
-        if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-            raise UsageError(f"--block-shape '{block_shape}' is not N,K, such as 128,128")
-        block = (int(parts[0]), int(parts[1]))
-    model = read_model(path, dtype, block)
-    return model, shapes(model, engine, tp, ep)
-
-
 def _known(engine: str | None) -> None:
+    from whet.interop.tables.shapes import ENGINES
+
     if engine is not None and engine not in ENGINES:
         raise UsageError(f"--engine is {' or '.join(ENGINES)}, not '{engine}'")
 
 
-def _device(given: str | None) -> str | None:
+def _pair(typed: str | None) -> tuple[int, int] | None:
+    if typed is None:
+        return None
+    n, _, k = typed.partition(",")
+    if not n.strip().isdecimal() or not k.strip().isdecimal():
+        raise UsageError(f"--block-shape '{typed}' is not N,K, such as 128,128")
+    return int(n), int(k)
+
+
+def _own_device() -> str:
+    from whet.measure.gpu.nvml import installed_gpu
+
+    name = installed_gpu(os.environ.get("CUDA_VISIBLE_DEVICES"))[0]
+    if not name:
+        raise UsageError("there is no GPU here; give --device NVIDIA_H200")
+    return name
+
+
+def _triton(given: str | None) -> str | None:
+    from importlib import metadata
+
     if given is not None:
-        return given
-    return installed_gpu(os.environ.get("CUDA_VISIBLE_DEVICES"))[0] or None
-
-
-def _triton(engine: str, given: str | None) -> str | None:
-    if given is not None or engine != "sglang":
         return given
     try:
         return metadata.version("triton")
@@ -336,16 +268,31 @@ def _triton(engine: str, given: str | None) -> str | None:
 
 
 def _heading(model: Model, engine: str, tp: int, ep: int) -> str:
+    from whet.interop.tables.engines import NAMES
+
     moe = f"{model.experts} experts, top-k {model.top_k}, " if model.experts else ""
-    dtype = model.quantisation.dtype or "bf16"
     ranks = count_text(tp, "rank") + (f", experts over {ep}" if ep > 1 else "")
-    return f"{model.name}: {moe}{dtype}; {NAMES[engine]} on {ranks}"
+    return f"{model.name}: {moe}{model.quantisation.dtype or 'bf16'}; {NAMES[engine]} on {ranks}"
 
 
-def _shape_json(
-    engine: str, shape: Shape, device: str | None, triton: str | None, ep: int
-) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _described(one: Need, configs: int | None) -> list[str]:
+    shape = one.shape
+    sizes = f"K {shape.k}, top-k {shape.top_k}, " if shape.kind == "moe" else ""
+    of = f"{shape.of}, second product" if one.down else shape.of
+    status = f"{one.status}; " if one.status else ""
+    if one.status == "other version" and one.found is not None:
+        status = f"other version ({one.found.parent.name}); "
+    answer = {"yes": "read", "no": "not read", "depends": "may be read"}[one.reading.answer]
+    return [
+        *wrap(f"{shape}  {sizes}{of}", page(), 2),
+        *([f"  {one.file}"] if one.file else []),
+        *wrap(f"  {status}{configs:,} to try; {answer}: {one.reading.why}", page(), 4),
+    ]
+
+
+def _row(one: Need, configs: int | None) -> dict[str, Any]:
+    shape = one.shape
+    return {
         "kind": shape.kind,
         "E": shape.experts,
         "N": shape.n,
@@ -354,22 +301,12 @@ def _shape_json(
         "dtype": shape.dtype,
         "block_shape": shape.block_shape,
         "per_channel_quant": shape.per_channel,
+        "down": one.down,
         "of": shape.of,
-        "configs": space(shape, device).count,
-    }
-    if device:
-        packed = shape.dtype in PACKED
-        found["file"] = None if packed else str(table_path(engine, shape, device, triton))
-        answer = reading(engine, shape, device, ep)
-        found |= {"read": answer.answer, "why": answer.why}
-    return found
-
-
-def _shipped_json(one: Shipped) -> dict[str, Any]:
-    return {
+        "configs": configs,
+        "file": one.file and str(one.file),
         "status": one.status,
-        "file": one.name,
-        "path": None if one.path is None else str(one.path),
+        "found": one.found and str(one.found),
         "read": one.reading.answer,
         "why": one.reading.why,
     }

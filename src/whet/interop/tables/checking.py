@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whet._version import __version__
 from whet.core.errors import UsageError
 from whet.interop import sglang, vllm
-from whet.interop.files import FormatError
+from whet.interop.files import FormatError, read_object
 from whet.interop.serving import PARAMETERS, read_entries
 from whet.interop.tables.engines import NAMES, folder_notes, reading
 from whet.interop.tables.shapes import (
@@ -231,3 +235,20 @@ def _beside(path: Path, entries: Mapping[int, Mapping[str, Any]]) -> list[Remark
             "that one",
         )
     ]
+
+
+def provenance(path: Path, table: Table, text: str, remarks: Sequence[Remark]) -> str:
+    """What is written beside a table that is put in place; what lay beside it before is kept."""
+    beside = path.with_name(f"{path.name.removesuffix('.json')}.provenance.json")
+    said = {
+        "v": 1,
+        "file": path.name,
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "engine": table.engine,
+        "device": table.device,
+        "whet": __version__,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "warnings": [one.text for one in remarks if one.level == "warning"],
+        **({"origin": read_object(beside)} if beside.is_file() else {}),
+    }
+    return json.dumps(said, indent=2) + "\n"

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from whet.core.errors import UsageError
 from whet.interop import sglang, vllm
 from whet.interop.tables.models import PACKED
-from whet.interop.tables.shapes import ENGINES, Shape, architecture_of, table_name
+from whet.interop.tables.shapes import ENGINES, Shape, architecture_of, table_path
 
 # In the package, the newest place first.
 _FOLDERS = {
@@ -123,57 +125,74 @@ def _sglang(shape: Shape, architecture: str) -> Reading:
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """`status` is `shipped`, `other version` (SGLang takes a table of another Triton), `unread`
-    (the engine does not read it on this GPU, so that it does not matter), `optional` (the second
-    product's, without which the first one's is used), or `missing`."""
+class Need:
+    """A table that a model needs. `file` is under the engine's folder, and None where no version of
+    Triton says which, or there is no such table. With a package to look into, `status` is:
+
+    `shipped`; `other version`, where SGLang takes the table of another Triton; `optional`, which is
+    SGLang's second product without one of its own, served by the first one's; `unread`, where the
+    engine would not read it on this GPU; or `missing`.
+    """
 
     shape: Shape
-    name: str
-    status: str
-    path: Path | None
+    file: PurePosixPath | None
     reading: Reading
+    down: bool = False
+    status: str = ""
+    found: Path | None = None
 
 
-def shipped(
-    package: Package,
+def need(
+    engine: str,
     shape: Shape,
     device: str,
     triton: str | None = None,
     ep: int = 1,
     down: bool = False,
-) -> Shipped:
-    """Whether the package has the table, where the engine would look for it."""
-    answer = reading(package.engine, shape, device, ep)
+    package: Package | None = None,
+) -> Need:
+    answer = reading(engine, shape, device, ep)
     if shape.dtype in PACKED:
-        return Shipped(shape, "–", "unread", None, answer)
-    name = table_name(package.engine, shape, device, down)
+        return Need(shape, None, answer, down, "unread" if package else "")
+    versioned = engine == "sglang" and shape.kind == "moe"
+    file = table_path(engine, shape, device, triton, down) if triton or not versioned else None
+    if package is None:
+        return Need(shape, file, answer, down)
     folder = package.folder(shape.kind)
-    status, path = "missing", None
-    if package.engine == "sglang" and shape.kind == "moe":
-        for version in _versions(folder, triton):
-            if (folder / version / name).is_file():
-                path = folder / version / name
-                exact = triton is None or version == sglang.version_folder(triton)
-                status = "shipped" if exact else "other version"
-                break
-    elif (folder / name).is_file():
-        status, path = "shipped", folder / name
-    if path is None:
+    name = table_path(engine, shape, device, triton or "0", down).name
+    places = [one / name for one in _versions(folder, triton)] if versioned else [folder / name]
+    found = next((one for one in places if one.is_file()), None)
+    if found is None:
         status = "unread" if answer.answer == "no" else "optional" if down else "missing"
-    return Shipped(shape, name, status, path, answer)
+    else:
+        status = "shipped" if file in (None, PurePosixPath(found.relative_to(folder))) else ""
+    return Need(shape, file, answer, down, status or "other version", found)
 
 
-def _versions(folder: Path, triton: str | None) -> list[str]:
+def needs(
+    engine: str,
+    found: Sequence[Shape],
+    device: str,
+    triton: str | None = None,
+    ep: int = 1,
+    package: Package | None = None,
+) -> list[Need]:
+    """Of each shape, and of the second product in SGLang."""
+    both = [(one, False) for one in found]
+    if engine == "sglang":
+        both += [(one, True) for one in found if one.kind == "moe" and one.dtype not in PACKED]
+    return [need(engine, one, device, triton, ep, down, package) for one, down in both]
+
+
+def _versions(folder: Path, triton: str | None) -> list[Path]:
     """SGLang's folders in the order in which it looks into them."""
-    found = [one.name for one in folder.iterdir()] if folder.is_dir() else []
-    numbers = {}
-    for name in found:
-        parts = name.removeprefix("triton_").split("_")
-        if name.startswith("triton_") and all(part.isdigit() for part in parts):
-            numbers[name] = tuple(map(int, parts))
+    numbers = {
+        one: tuple(map(int, found[1].split("_")))
+        for one in (folder.iterdir() if folder.is_dir() else ())
+        if (found := re.fullmatch(r"triton_(\d+(?:_\d+)*)", one.name))
+    }
     own = "" if triton is None else sglang.version_folder(triton)
-    return sorted(numbers, key=lambda name: (name == own, numbers[name]), reverse=True)
+    return sorted(numbers, key=lambda one: (one.name == own, numbers[one]), reverse=True)
 
 
 def folder_notes(engine: str, kind: str) -> str:
@@ -187,11 +206,6 @@ def folder_notes(engine: str, kind: str) -> str:
         f"{variable} takes the place of all that SGLang ships: copy what else you need; a folder "
         "without 'configs' in it makes SGLang fail"
     )
-
-
-def place(engine: str, kind: str, folder: Path, path: PurePosixPath) -> Path:
-    """Where a table goes under the folder that the engine's variable names."""
-    return folder / "configs" / path if (engine, kind) == ("sglang", "moe") else folder / path
 
 
 def inside_package(folder: Path) -> bool:
