@@ -206,16 +206,8 @@ def test_a_t4_file_is_named_by_its_file_or_by_hand(whet: Whet, tmp_path: Path) -
 @pytest.mark.medium
 def test_every_format_can_be_read_and_has_its_help(whet: Whet) -> None:
     shown = whet("import", "--help").out
-    for name in (
-        "vllm-moe",
-        "vllm-fp8",
-        "sglang-moe",
-        "sglang-fp8",
-        "triton",
-        "python",
-        "kernel-tuner",
-        "t4",
-    ):
+    serving = ("vllm-moe", "vllm-fp8", "sglang-moe", "sglang-fp8")
+    for name in (*serving, "triton", "python", "kernel-tuner", "t4"):
         assert name in shown
     shown = whet("export", "--help").out
     for name in (*serving, "triton", "python"):
