@@ -4,7 +4,7 @@ One file a format: `vllm.py` and `sglang.py` (what they share is in `serving.py`
 `triton_cache.py`, and `python_source.py`, whose rule `decision.py` makes. What is written comes
 from a store through `selecting.py`. What is read is a `Finding` (`findings.py`), which a store
 keeps apart from whet's own timings. `registry.py` lists the readers, and finds formats of other
-packages.
+packages. `tables/` is what serving engines look up, ship and read.
 
 Why it is so: docs/decisions/formats.md.
 """

@@ -48,7 +48,7 @@ def test_shapes_are_shown_with_their_files(whet: Whet, model: str) -> None:
     ran = whet("serving", "shapes", model, *ON)
     assert f"E=128,N=384  K 2048, top-k 8, experts\n  {NAME}\n  1,304 to try; read" in ran.out
     found = json.loads(whet("serving", "shapes", model, *ON, "--json").out)["tables"]
-    assert [(one["E"], one["N"], one["file"]) for one in found] == [(128, 384, NAME)]
+    assert [(one["experts"], one["n"], one["file"]) for one in found] == [(128, 384, NAME)]
 
 
 @pytest.mark.medium

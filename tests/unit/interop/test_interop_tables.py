@@ -339,6 +339,10 @@ def test_products_that_stay_as_they_were_have_no_table(tmp_path: Path) -> None:
     left = {**BLOCKS, "modules_to_not_convert": ["lm_head", "model.layers.0.self_attn", "o_proj"]}
     model = read_model(written(tmp_path, {**QWEN3, "quantization_config": left}))
     assert [one.of for one in shapes(model, "vllm")] == ["experts", "qkv_proj"]
+    left = {**BLOCKS, "ignore": ["re:.*mlp.gate$", "re:.*self_attn.*", "re:.*shared_experts.*"]}
+    model = read_model(written(tmp_path, {**DEEPSEEK_V3, "quantization_config": left}))
+    found = [one.of for one in shapes(model, "vllm", tp=8)]
+    assert found == ["experts", "mlp.gate_up_proj", "mlp.down_proj"]
 
 
 def test_experts_are_divided_or_shared_out(tmp_path: Path) -> None:

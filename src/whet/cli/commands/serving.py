@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ OwnerOption = Annotated[
     str | None, option("--engine vllm|sglang", "Whose files they are (default: by the name).")
 ]
 EpOption = Annotated[
-    int, option("--ep N", "How many of them share the experts out among themselves.", min=1)
+    int, option("--ep N", "How many ranks share the experts out among themselves.", min=1)
 ]
 TritonOption = Annotated[
     str | None, option("--triton VERSION", "For SGLang (default: the installed version).")
@@ -167,8 +168,6 @@ def install(
     Nothing is written if a file has an error ('whet serving check'), and nothing
     into an engine's package without --install.
     """
-    from dataclasses import replace
-
     from whet.interop.files import OutFile, read_text, refuse_to_lose, write_out
     from whet.interop.tables.checking import check, provenance, table_of
     from whet.interop.tables.engines import folder_notes
@@ -291,18 +290,9 @@ def _described(one: Need, configs: int | None) -> list[str]:
 
 
 def _row(one: Need, configs: int | None) -> dict[str, Any]:
-    shape = one.shape
     return {
-        "kind": shape.kind,
-        "E": shape.experts,
-        "N": shape.n,
-        "K": shape.k,
-        "top_k": shape.top_k,
-        "dtype": shape.dtype,
-        "block_shape": shape.block_shape,
-        "per_channel_quant": shape.per_channel,
+        **asdict(one.shape),
         "down": one.down,
-        "of": shape.of,
         "configs": configs,
         "file": one.file and str(one.file),
         "status": one.status,

@@ -39,7 +39,6 @@ class Quantisation:
     dtype: str = ""
     block_shape: tuple[int, int] | None = None
     per_channel: bool = False
-    static_activations: bool = False
     skipped: tuple[str, ...] = ()
 
 
@@ -191,7 +190,6 @@ def _quantisation(config: _Config) -> Quantisation:
             "fp8_w8a8",
             _pair(said.get("weight_block_size")),
             per_channel=method == "fbgemm_fp8",
-            static_activations=said.get("activation_scheme") == "static" or method == "modelopt",
             skipped=skipped,
         )
     if method in ("experts_int8", "w8a8_int8", "blockwise_int8"):
@@ -219,12 +217,11 @@ def _of_groups(groups: Any, skipped: tuple[str, ...]) -> Quantisation:
     inputs = first.get("input_activations") if isinstance(first, dict) else None
     bits, kind, strategy = (weights.get(one) for one in ("num_bits", "type", "strategy"))
     if bits == 8 and kind == "float" and inputs:
-        dynamic = not isinstance(inputs, dict) or inputs.get("dynamic", True)
         block = _pair(weights.get("block_structure")) if strategy == "block" else None
-        return Quantisation("fp8_w8a8", block, strategy == "channel", not dynamic, skipped)
+        return Quantisation("fp8_w8a8", block, strategy == "channel", skipped)
     if bits == 8 and kind == "int":
         dtype = "int8_w8a8" if inputs else "int8_w8a16"
-        return Quantisation(dtype, None, strategy == "channel", skipped=skipped)
+        return Quantisation(dtype, None, strategy == "channel", skipped)
     return Quantisation("nvfp4" if kind == "float" else "int4_w4a16", skipped=skipped)
 
 

@@ -163,12 +163,12 @@ def _skipped(name: str, patterns: Sequence[str]) -> bool:
     if not name.startswith(("mlp", "shared")):
         parts |= {"self_attn", "attention"}
         parts |= {"q_proj", "k_proj", "v_proj"} if name == "qkv_proj" else set()
-    else:
-        parts |= {"mlp"} if name.startswith("mlp") else set()
-    return any(
-        not re.search(r"\d", pattern) and parts & set(re.split(r"[^0-9a-z_]+", pattern.lower()))
+    ends = {
+        words[-1]
         for pattern in patterns
-    )
+        if not re.search(r"\d", pattern) and (words := re.findall(r"[a-z_]+", pattern.lower()))
+    }
+    return bool(parts & ends)
 
 
 def table_name(engine: str, shape: Shape, device: str, down: bool = False) -> str:
