@@ -512,3 +512,5 @@ def test_a_name_that_nobody_looks_for(tmp_path: Path) -> None:
     assert "never looks for dtype=float8" in said(a_table(tmp_path, odd), "warning")[0]
     with pytest.raises(FormatError, match="does not have a name that vLLM looks for"):
         table_of(tmp_path / "E=8.json")
+    with pytest.raises(FormatError, match="has a size of 0 in its name"):
+        table_of(tmp_path / "E=8,N=0,device_name=NVIDIA_H200.json")

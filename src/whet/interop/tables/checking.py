@@ -90,6 +90,8 @@ def table_of(path: Path, engine: str | None = None) -> Table:
     else:
         raise FormatError(f"{path} does not have a name that {NAMES[engine]} looks for")
     parts = found.groupdict()
+    if any(value.isdecimal() and not int(value) for value in parts.values() if value):
+        raise FormatError(f"{path} has a size of 0 in its name")
     block = (int(found["block_n"]), int(found["block_k"])) if parts["block_n"] else None
     return Table(
         engine,
