@@ -460,6 +460,7 @@ GEMM = "N=7168,K=2048,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,12
             "needs 491,520 bytes of shared memory; a block has 232,448",
         ),
         (BLOCKED, {"BLOCK_SIZE_K": 256}, None),
+        (GEMM.replace("K=2048", "K=128"), {"BLOCK_SIZE_K": 256}, None),
         (GEMM, {"BLOCK_SIZE_K": 256}, "BLOCK_SIZE_K = 256 is above the block's 128: wrong results"),
     ],
 )

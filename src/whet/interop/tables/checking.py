@@ -186,9 +186,9 @@ def _entry(table: Table, config: dict[str, Any]) -> list[Remark]:
             found.append(_note(f"{name} = {value} is not among those that tuners try"))
     shape, k = table.shape, config["BLOCK_SIZE_K"]
     if shape.block_shape and k > (limit := min(shape.block_shape)):
-        if shape.kind == "gemm":
+        if shape.kind == "gemm" and shape.k > limit:
             found.append(_error(f"BLOCK_SIZE_K = {k} is above the block's {limit}: wrong results"))
-        else:
+        elif shape.kind == "moe":
             found.append(_note(f"BLOCK_SIZE_K = {k} is lowered to the block's {limit}"))
     architecture = architecture_of(table.device)
     memory = SHARED_MEMORY.get(architecture or "")
