@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from whet.interop.tables.engines import find_package, need, reading
 from whet.interop.tables.models import read_model
 from whet.interop.tables.shapes import (
     BATCH_SIZES,
+    ENGINES,
     Shape,
     architecture_of,
     shapes,
@@ -515,3 +517,20 @@ def test_a_name_that_nobody_looks_for(tmp_path: Path) -> None:
         table_of(tmp_path / "E=8.json")
     with pytest.raises(FormatError, match="has a size of 0 in its name"):
         table_of(tmp_path / "E=8,N=0,device_name=NVIDIA_H200.json")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shipped_tables_have_these_names_and_no_errors(engine: str) -> None:
+    """`VLLM_CHECKOUT=~/vllm SGLANG_CHECKOUT=~/sglang pytest …`, of August 2026."""
+    checkout = os.environ.get(f"{engine.upper()}_CHECKOUT")
+    if not checkout:
+        pytest.skip(f"needs {engine.upper()}_CHECKOUT")
+    package = find_package(engine, Path(checkout))
+    paths = [path for kind in ("moe", "gemm") for path in package.folder(kind).rglob("[EN]=*.json")]
+    of_others = ("backend=", "channelwise", "device_name=,", "int4_w4a16")
+    paths = [path for path in paths if not any(one in path.name for one in of_others)]
+    assert len(paths) > 500
+    for path in paths:
+        table = table_of(path, engine)
+        assert table_name(engine, table.shape, table.device, table.down) == path.name
+        assert said(path) == []
