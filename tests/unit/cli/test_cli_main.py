@@ -84,6 +84,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "serving",
         "import",
         "verify",
+        "bench",
         "doctor",
         "settings",
         "lab",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.locate import file_of, name_in, required_of
 from whet.cli.arguments.options import CudaGraphOption, JsonOption, L2Option, argument, option
 from whet.cli.terminal.output import print_json, print_lines
 from whet.core.errors import UsageError, did_you_mean
-from whet.targets.benching import Bench, bench
 from whet.targets.files import guarded, load_module
+
+if TYPE_CHECKING:
+    from whet.targets.benching import Bench
 
 
 def run_bench(
@@ -32,10 +34,12 @@ def run_bench(
     """Time functions, several of them in turns; nothing is tuned or stored.
 
     Examples:
-      whet bench kernels.py:mine                     one function
-      whet bench kernels.py:torch kernels.py:mine    side by side, and which is faster
-      whet bench kernels.py:ways --budget 10s        all of a dictionary
+      whet bench calls.py:mine                one function
+      whet bench calls.py:torch calls.py:mine side by side: which is faster?
+      whet bench calls.py:ways --budget 10s   all of a dictionary
     """
+    from whet.targets.benching import bench  # NumPy is not loaded for help
+
     calls: dict[str, Callable[[], Any]] = {}
     for name in names:
         for called, one in _callables(name).items():
