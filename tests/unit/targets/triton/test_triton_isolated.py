@@ -146,10 +146,16 @@ def test_what_is_out_of_memory_leaves_the_process_in_use(driver):
     assert len({entry["pid"] for entry in others()}) == 1
 
 
+def one_after_the_other(cold, monkeypatch):
+    """What is compiled already would be measured before what is not."""
+    monkeypatch.setenv("WHET_JOBS", "1")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cold.triton))
+
+
 @pytest.mark.slow
 def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver, cold, monkeypatch):
     """The wrong config is the first that the second process is asked for."""
-    monkeypatch.setenv("WHET_JOBS", "1")
+    one_after_the_other(cold, monkeypatch)
     blocks = (GOOD[0], parts.ILLEGAL, parts.WRONG, GOOD[1])
     called(tuned_copy(*blocks, check="agree", search="grid"))
     assert list(dict.fromkeys(entry["block"] for entry in others())) == list(blocks)
@@ -160,7 +166,7 @@ def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver,
 @pytest.mark.slow
 def test_bits_are_compared_across_processes(fresh_driver, cold, monkeypatch):
     """A crash in between costs the process in which the reference ran."""
-    monkeypatch.setenv("WHET_JOBS", "1")
+    one_after_the_other(cold, monkeypatch)
     monkeypatch.setattr(session, "KEPT", 1)
     blocks = (GOOD[0], parts.CRASH, parts.WRONG, GOOD[1])
     called(tuned_copy(*blocks, check="bitwise", search="grid"))
