@@ -145,7 +145,7 @@ class TestCommand:
         [
             ("needs", "needs requires arguments (x)"),
             ("number", "has type int"),
-            ("ones", "did you mean 'one'"),
+            ("ones", "did you mean 'one'? valid: one, ways, needs\n"),
         ],
     )
     def test_what_cannot_be_called(self, file: Path, capsys: Any, name: str, message: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from whet.cli.arguments.locate import file_of, name_in, required_of
@@ -68,7 +70,7 @@ def _callables(text: str) -> Mapping[str, Callable[[], Any]]:
         raise UsageError(f"'{text}' does not say what to time; use {path}:NAME")
     module = load_module(path)
     if not hasattr(module, name):
-        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, vars(module))}")
+        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, _offered(module))}")
     value = getattr(module, name)
     found = value if isinstance(value, Mapping) else {name: value}
     for called, one in found.items():
@@ -82,3 +84,11 @@ def _callables(text: str) -> Mapping[str, Callable[[], Any]]:
                 "parameters that calls it"
             )
     return found
+
+
+def _offered(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, Mapping))
+    ]

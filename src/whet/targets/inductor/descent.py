@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure, TuningFailedError
+from whet.core.errors import ConfigFailure, StoreError, TuningFailedError
 from whet.core.mode import Mode
 from whet.core.run import Result
 from whet.core.status import Status
@@ -124,12 +124,17 @@ class Descents:
         if kernel is None or not kernel.descends:
             return
         target = KernelTarget(kernel, [kernel.first()])
-        if self._taken.mode() == "tune" and self._stored(target) is None:
+        if self._taken.mode() == "tune" and self.stored(target) is None:
             kernel.build(kernel.near(kernel.first()))
 
-    def _stored(self, target: KernelTarget) -> Config | None:
-        with opened(resolve_settings().settings) as store:
-            pick = exact_pick(target, target.workload(), store)
+    def stored(self, target: KernelTarget) -> Config | None:
+        """A store that cannot be read must not stop a model from being compiled."""
+        try:
+            with opened(resolve_settings().settings) as store:
+                pick = exact_pick(target, target.workload(), store)
+        except StoreError as error:
+            say_once(f"stored results will not be used: {error}")
+            return None
         return None if pick is None else pick.trial.config
 
     def launcher(self, autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -155,9 +160,6 @@ class Descents:
                 return None
             finally:
                 self._taken.spent(call.target, time.monotonic() - began)
-
-    def known(self, target: KernelTarget) -> Config | None:
-        return self._stored(target)
 
     def keep(self, key: str, pick: Config) -> None:
         self._taken.picks[key] = pick
@@ -187,10 +189,10 @@ class _FirstLaunch(UndecidedCall[Config]):
         return bool(torch.cuda.is_current_stream_capturing())
 
     def while_capturing(self) -> Config:
-        return self._descents.known(self.target) or self.first()
+        return self._descents.stored(self.target) or self.first()
 
     def tune(self) -> Config:
-        pick = self._descents.known(self.target)
+        pick = self._descents.stored(self.target)
         if pick is None:
             settings = resolve_settings().settings
             pick = in_store_or_memory(settings, self._descended).config

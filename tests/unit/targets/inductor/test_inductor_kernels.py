@@ -32,6 +32,7 @@ SCENARIOS = {
     "no descent": {"FACTOR": 4.0, "DESCENDS": False},
     "not tuned": {"FACTOR": 5.0, "WHET_MODE": "cached"},
     "off": {"FACTOR": 6.0, "WHET_MODE": "off"},
+    "a broken store": {"FACTOR": 7.0, "WHET_STORE": "broken.db"},
 }
 
 
@@ -39,8 +40,10 @@ SCENARIOS = {
 def seen(tmp_path_factory):
     """All in one process, which takes seconds to import what it needs."""
     folder = tmp_path_factory.mktemp("kernels")
-    common = {**KERNEL, "WHET_STORE": str(folder / "one.db"), "WHET_MODE": "tune"}
+    (folder / "broken.db").write_bytes(b"no store, and no database" * 100)
+    common = {**KERNEL, "WHET_STORE": "one.db", "WHET_MODE": "tune"}
     told = [{**common, **one} for one in SCENARIOS.values()]
+    told = [{**one, "WHET_STORE": str(folder / one["WHET_STORE"])} for one in told]
     environment = {name: at for name, at in os.environ.items() if not name.startswith("WHET_")}
     done = subprocess.run(
         [sys.executable, str(STAND_IN), json.dumps(told)],
@@ -92,6 +95,9 @@ class TestFirstLaunch:
         found = seen["off"]
         assert (found["timed"], found["rows"]) == (0, [])
         assert found["by_inductor"] > 5
+
+    def test_a_store_that_cannot_be_read_stops_no_model(self, seen):
+        assert seen["a broken store"]["pick"] == [512, 2]
 
     def test_it_is_listed(self, seen):
         assert seen["cold"]["rows"] == [["inductor.pointwise", "taken", 1]]
