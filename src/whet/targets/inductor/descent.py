@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure, StoreError, TuningFailedError
+from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.mode import Mode
 from whet.core.run import Result
 from whet.core.status import Status
@@ -20,9 +20,7 @@ from whet.engine.fallback.calls import (
     UndecidedCall,
     choice_without_tuning,
     in_store_or_memory,
-    opened,
 )
-from whet.engine.fallback.untuned import exact_pick
 from whet.engine.guard import HostLostError
 from whet.engine.log import say_once
 from whet.engine.settings import resolve_settings
@@ -30,6 +28,7 @@ from whet.engine.tuning import tune
 from whet.store import Store
 from whet.targets.inductor.kernel import Kernel, KernelTarget
 from whet.targets.inductor.operation import LeftAlone
+from whet.targets.inductor.target import stored_pick
 
 if TYPE_CHECKING:
     from whet.targets.inductor.taking import Taken
@@ -124,18 +123,8 @@ class Descents:
         if kernel is None or not kernel.descends:
             return
         target = KernelTarget(kernel, [kernel.first()])
-        if self._taken.mode() == "tune" and self.stored(target) is None:
+        if self._taken.mode() == "tune" and stored_pick(target) is None:
             kernel.build(kernel.near(kernel.first()))
-
-    def stored(self, target: KernelTarget) -> Config | None:
-        """A store that cannot be read must not stop a model from being compiled."""
-        try:
-            with opened(resolve_settings().settings) as store:
-                pick = exact_pick(target, target.workload(), store)
-        except StoreError as error:
-            say_once(f"stored results will not be used: {error}")
-            return None
-        return None if pick is None else pick.trial.config
 
     def launcher(self, autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The only one from now on; None leaves it to Inductor."""
@@ -189,10 +178,10 @@ class _FirstLaunch(UndecidedCall[Config]):
         return bool(torch.cuda.is_current_stream_capturing())
 
     def while_capturing(self) -> Config:
-        return self._descents.stored(self.target) or self.first()
+        return stored_pick(self.target) or self.first()
 
     def tune(self) -> Config:
-        pick = self._descents.stored(self.target)
+        pick = stored_pick(self.target)
         if pick is None:
             settings = resolve_settings().settings
             pick = in_store_or_memory(settings, self._descended).config

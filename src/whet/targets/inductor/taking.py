@@ -38,7 +38,7 @@ from whet.store import Store
 from whet.targets.inductor.descent import Descents, kernels_unknown
 from whet.targets.inductor.operation import KERNEL, LeftAlone, Operation, OperationTarget, is_extern
 from whet.targets.inductor.ptxas import use_one_ptxas
-from whet.targets.inductor.target import InductorTarget
+from whet.targets.inductor.target import InductorTarget, stored_pick
 from whet.targets.triton.live import InstalledKernel
 
 # Of torch; what is inside others is not known.
@@ -233,9 +233,7 @@ class Taken:
             return self.picks[key]
         if mode != "tune":
             return None
-        with opened(resolve_settings().settings) as store:
-            pick = exact_pick(target, target.workload(), store)
-        return None if pick is None else pick.trial.config
+        return stored_pick(target)
 
     def described(self) -> tuple[InstalledKernel, ...]:
         code = self._stock_lookup.__code__

@@ -11,13 +11,15 @@ from typing import Any
 
 from whet.builds.job import Job
 from whet.core.config import Config, Value
-from whet.core.errors import UsageError
+from whet.core.errors import StoreError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
-from whet.engine.fallback.calls import timing_locks
+from whet.engine.fallback.calls import opened, timing_locks
+from whet.engine.fallback.untuned import exact_pick
+from whet.engine.log import say_once
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns import LONGEST_VISIT_S, OneAtATime
@@ -37,6 +39,17 @@ def on_current_stream(launch: Callable[..., Any], gpu: int | None) -> Callable[[
         return partial(launch, stream=0)
     current = sys.modules["torch"].cuda.current_stream
     return lambda: launch(stream=current(gpu).cuda_stream)
+
+
+def stored_pick(target: InductorTarget) -> Config | None:
+    """A store that cannot be read must not stop a model from being compiled."""
+    try:
+        with opened(resolve_settings().settings) as store:
+            pick = exact_pick(target, target.workload(), store)
+    except StoreError as error:
+        say_once(f"stored results will not be used: {error}")
+        return None
+    return None if pick is None else pick.trial.config
 
 
 class InductorTarget(ABC):

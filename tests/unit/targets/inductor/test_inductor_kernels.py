@@ -16,10 +16,12 @@ pytest.importorskip("triton")
 from torch._inductor.runtime.triton_heuristics import CoordescTuner
 
 from whet.core.config import Config
+from whet.core.errors import StoreError
 from whet.targets.inductor import descent
-from whet.targets.inductor.kernel import Kernel
+from whet.targets.inductor import target as inductor_target
+from whet.targets.inductor.kernel import Kernel, KernelTarget
 from whet.targets.inductor.operation import LeftAlone
-from whet.targets.inductor.target import on_current_stream
+from whet.targets.inductor.target import on_current_stream, stored_pick
 
 STAND_IN = Path(__file__).with_name("kernels_stand_in.py")
 
@@ -158,6 +160,16 @@ class TestLeftAlone:
         assert descent.kernels_unknown() == ""
         monkeypatch.delattr(triton_heuristics.CoordescTuner, "value_too_small")
         assert descent.kernels_unknown() == "CoordescTuner.value_too_small is not there"
+
+
+def test_a_store_that_is_lost_while_it_is_read_stops_no_compilation(monkeypatch):
+    def lost(*_):
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(inductor_target, "exact_pick", lost)
+    target = KernelTarget(Kernel(an_autotuner(), {}), [])
+    monkeypatch.setattr(target, "workload", lambda: None)
+    assert stored_pick(target) is None
 
 
 def test_a_launch_follows_the_stream(monkeypatch):
